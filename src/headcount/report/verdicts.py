@@ -64,8 +64,7 @@ def needed(comparison: Comparison, effect: float) -> str:
     known, found = plans(comparison), detectable(comparison)
     if known is None or len(comparison.means) < 2:
         return ""
-    low, high = min(found, default=math.nan), max(found, default=math.nan)
-    power = f"This study detects {low:.1f} to {high:.1f} BLEU with a power of 80 %. " if found else ""
+    power = f"This study detects {min(found):.1f} to {max(found):.1f} BLEU with a power of 80 %. " if found else ""
     about, least, most = ("more" if math.isinf(n := plan.seeds_needed(effect)) else f"{n:g}" for plan in known)
     seeds = f"{effect:g} BLEU takes {about} seeds a row (95 % interval: {least} to {most})."
     if least == "more":

@@ -6,6 +6,7 @@ Accuracies are in metrics.json, the result of each pair is not, so differences a
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from headcount.report.page import Section, View, markdown_table
@@ -85,34 +86,21 @@ def contrastive_cells(rows: Sequence[Row], blocks: bool = False) -> list[Cell]:
         and finite(count := at(trees[0], f"{phenomenon}.{grade}.pairs"))
         and count >= 1
     ]
-    grades = list(dict.fromkeys(grade for _, grade in tested))
 
-    def accuracies(phenomenon: str, grade: str) -> list[list[float]]:
-        return [row.figures(f"test.contrastive.{phenomenon}.{grade}.accuracy") for row in rows]
+    def cell(name: str, grade: str, phenomena: Sequence[str], family: int) -> Cell:
+        """Of the mean over some phenomena. family: the number of cells that share an error."""
+        columns = [[row.figures(f"test.contrastive.{each}.{grade}.accuracy") for row in rows] for each in phenomena]
+        scores = [np.mean(of_row, axis=0).tolist() for of_row in zip(*columns, strict=True)]
+        counts = [int(trees[0][each][grade]["pairs"]) for each in phenomena]
+        least = [_binomial_variance(row, counts) for row in scores]
+        compared = compare(scores, error=ERROR / family, least=least, percent=True, blocks=blocks)
+        return Cell(name, grade, sum(counts), scores, compared)
 
-    def pairs(phenomenon: str, grade: str) -> int:
-        return int(trees[0][phenomenon][grade]["pairs"])
-
-    cells = []
+    grades: dict[str, list[str]] = {}
     for phenomenon, grade in tested:
-        count, scores = pairs(phenomenon, grade), accuracies(phenomenon, grade)
-        cells.append(Cell(phenomenon, grade, count, scores, _compare(scores, [count], ERROR / len(tested), blocks)))
-    for grade in grades:
-        phenomena = [phenomenon for phenomenon, other in tested if other == grade]
-        columns = [accuracies(phenomenon, grade) for phenomenon in phenomena]
-        means = [
-            [sum(column[row][run] for column in columns) / len(columns) for run in range(len(rows[row].runs))]
-            for row in range(len(rows))
-        ]
-        counts = [pairs(phenomenon, grade) for phenomenon in phenomena]
-        cells.append(Cell(ALL, grade, sum(counts), means, _compare(means, counts, ERROR / len(grades), blocks)))
-    return cells
-
-
-def _compare(scores: Sequence[Sequence[float]], pairs: Sequence[int], error: float, blocks: bool) -> Comparison:
-    """pairs: of each phenomenon whose mean the scores are."""
-    least = [_binomial_variance(row, pairs) for row in scores]
-    return compare(scores, error=error, least=least, percent=True, blocks=blocks)
+        grades.setdefault(grade, []).append(phenomenon)
+    cells = [cell(phenomenon, grade, [phenomenon], len(tested)) for phenomenon, grade in tested]
+    return cells + [cell(ALL, grade, phenomena, len(grades)) for grade, phenomena in grades.items()]
 
 
 def _binomial_variance(row: Sequence[float], pairs: Sequence[int]) -> float:
