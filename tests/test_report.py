@@ -299,7 +299,7 @@ def test_a_new_metric_is_shown(sweep, undrawn, monkeypatch):
         edit(path, test__other=40.0 + index, test__signature__other="case:lc")
     assert "test.other,test.length_ratio," in results_csv(read_sweep(sweep))
     page = page_of(sweep)
-    assert "test Error (lower is better)" in table_of_section(page, "Results").headers
+    assert "test Error" in [row[0] for row in table_of_section(page, "Quality").cells]
     assert "Error: `case:lc`" in markdown(page)
 
 

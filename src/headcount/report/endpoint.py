@@ -7,7 +7,7 @@ import numpy as np
 
 from headcount.errors import InputError
 from headcount.evaluation.metrics import tokenizer_of
-from headcount.report.runs import Row, RunResult, Sweep, finite
+from headcount.report.runs import RunResult, Sweep, finite
 from headcount.statistics.bootstrap import Floats, bleu_of, bootstrapped_bleu, sentence_counts
 from headcount.statistics.comparison import Comparison, Interaction, compare, interaction, sentence_variance
 
@@ -36,14 +36,6 @@ class Endpoint:
     @property
     def name(self) -> str:
         return f"BLEU on {' + '.join(self.splits)}" if len(self.splits) > 1 else f"{self.splits[0]} BLEU"
-
-    def length_ratio(self, index: int, row: Row) -> float | None:
-        """Tokens of the translations per token of the references, mean of a row; None if unknown."""
-        ratios = row.figures("test.length_ratio")
-        if self.counts:
-            sums = [counts.sum(axis=0) for counts in self.counts[index]]
-            ratios = [float(summed[-2] / summed[-1]) for summed in sums]
-        return sum(ratios) / len(ratios) if ratios else None
 
 
 def bleu_endpoint(sweep: Sweep, resamples: int) -> Endpoint:

@@ -3,9 +3,9 @@
 import yaml
 
 from headcount.evaluation.likelihood import perplexity
-from headcount.evaluation.metrics import METRICS, PRIMARY
+from headcount.evaluation.metrics import METRICS
 from headcount.report.flags import answers_of
-from headcount.report.measures import brevity_penalty, measures
+from headcount.report.measures import measures
 from headcount.report.page import Section, code, escaped, markdown_table
 from headcount.report.study import Study
 from headcount.report.table import mean, scores
@@ -29,8 +29,7 @@ def results(study: Study) -> Section:
         else "One seed a row, so the spread between seeds is unknown."
     )
     note += f" The primary endpoint is {endpoint.name}; all other figures are secondary."
-    if endpoint.counts:
-        note += " Length ratio: tokens of the translations per token of the references."
+    note += " Length ratio: tokens of the translations of test per token of the references."
     signatures = [f"- {METRICS[key].label}: {code(str(first.figure(f'test.signature.{key}')))}" for key in METRICS
                   if key in study.sweep.metrics]  # fmt: skip
     return Section("Results", (note, _table(study), "\n".join(signatures)))
@@ -38,29 +37,16 @@ def results(study: Study) -> Section:
 
 def _table(study: Study) -> str:
     """A line for each row."""
-    rows, endpoint, loss = study.rows, study.endpoint, study.loss
-    unknown = ["–"] * len(rows)
-    ratios = [endpoint.length_ratio(index, row) for index, row in enumerate(rows)]
-    penalties = [[brevity_penalty(*run.sum(axis=0)[-2:]) for run in row] for row in endpoint.counts]
+    rows, loss = study.rows, study.loss
     columns = {
         study.label: study.labels,
-        endpoint.name: scores(endpoint.comparison),
+        study.endpoint.name: scores(study.endpoint.comparison),
         "seeds": [" ".join(str(run.seed) for run in row.runs) for row in rows],
         **{header: [mean(row.figures(path)) for row in rows] for header, path in COSTS.items()},
-        "valid. loss": scores(loss, 3) if loss else unknown,
-        "valid. perplexity": [f"{perplexity(value):.3f}" for value in loss.means] if loss else unknown,
-        "length ratio": ["–" if ratio is None else f"{ratio:.3f}" for ratio in ratios],
+        "length ratio": [mean(row.figures("test.length_ratio"), 3) for row in rows],
+        "valid. loss": scores(loss, 3) if loss else ["–"] * len(rows),
+        "valid. perplexity": [f"{perplexity(value):.3f}" for value in loss.means] if loss else ["–"] * len(rows),
     }
-    if penalties:
-        columns["brevity penalty"] = [mean(each, 3) for each in penalties]
-    for split in endpoint.splits if len(endpoint.splits) > 1 else ():
-        columns[f"{split} BLEU"] = [mean(row.figures(f"{split}.bleu"), 2) for row in rows]
-    for key in study.sweep.metrics:
-        if key != PRIMARY:
-            better = "" if METRICS[key].higher_is_better else " (lower is better)"
-            columns[f"test {METRICS[key].label}{better}"] = scores(
-                study.compare([row.figures(f"test.{key}") for row in rows])
-            )
     return markdown_table([*columns], [*zip(*columns.values(), strict=True)], words=(0, 2))
 
 
