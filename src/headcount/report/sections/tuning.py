@@ -6,8 +6,8 @@ from headcount.report.study import Study
 from headcount.settings import typed
 
 NOTE = (
-    "Mean validation loss, in nats, over the seeds that all values of the row have. The runs with the value of the lowest "
-    "loss are the row; the others are left out. The intervals do not allow for this choice, which the sentences of "
+    "Mean validation loss, in nats, over the seeds that all values of the row have. The runs with the lowest loss "
+    "are the row; the others are left out. The intervals do not allow for this choice, which the sentences of "
     "validation made. Beyond the smallest or the largest value tried, a better one may lie."
 )
 
