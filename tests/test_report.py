@@ -244,7 +244,7 @@ FLAGS = {
     "a run without a loss": ({"valid__loss": None}, "No finite validation loss, and .*seed=2"),
     "a run without a score": (
         {"valid__bleu": None},
-        "No valid.bleu of .*seed=2, so the verdicts on BLEU do not use the valid",
+        "The verdicts on BLEU do not use the valid sentences: no valid.bleu of .*seed=2",
     ),
 }
 
@@ -277,7 +277,7 @@ def test_references_come_from_any_run(sweep, undrawn):
     assert markdown(page_of(sweep)) == expected
     (sweep / job(4, 2) / "test.ref.de").unlink()
     page = page_of(sweep)
-    assert "No run has the test references" in " ".join(page.flags)
+    assert "no references (test.ref) of " in " ".join(page.flags)
     assert "bootstrap" not in markdown(page)
     assert "bootstrap" in expected
 

@@ -88,29 +88,19 @@ def _complete_splits(sweep: Sweep) -> tuple[list[str], list[str]]:
     that some run has."""
     complete, flags = [], []
     for split in dict.fromkeys(name for run in sweep.runs for name in run.metrics):
-        unscored = [run.name for run in sweep.runs if not finite(run.figure(f"{split}.bleu"))]
-        if len(unscored) == len(sweep.runs):
-            continue
-        if missing := f"No {split}.bleu of {_shortened(unscored)}" if unscored else _missing_text(sweep, split):
-            flags.append(f"{missing}, so the verdicts on BLEU do not use the {split} sentences.")
-        else:
+        lacking = {
+            f"{split}.bleu": [run.name for run in sweep.runs if not finite(run.figure(f"{split}.bleu"))],
+            f"references ({split}.ref)": [run.name for run in sweep.runs if split not in run.references],
+            f"translations ({split}.hyp)": [run.name for run in sweep.runs if split not in run.hypotheses],
+        }
+        missing = [(what, names) for what, names in lacking.items() if names]
+        if not missing:
             complete.append(split)
+        elif len(lacking[f"{split}.bleu"]) < len(sweep.runs):
+            (what, (first, *others)), *_ = missing
+            more = f" and {len(others)} other runs" if others else ""
+            flags.append(f"The verdicts on BLEU do not use the {split} sentences: no {what} of {first}{more}.")
     return complete, flags
-
-
-def _shortened(names: Sequence[str]) -> str:
-    return f"{names[0]} and {len(names) - 1} other runs" if len(names) > 1 else names[0]
-
-
-def _missing_text(sweep: Sweep, split: str) -> str:
-    """The text of a split that is missing, in words; empty if none is."""
-    without = [run.name for run in sweep.runs if split not in run.hypotheses]
-    unknown = [run.seed for run in sweep.runs if split not in run.references]
-    if unknown:
-        seed = f" on the corpus of seed {unknown[0]}" if sweep.corpora else ""
-        return f"No run{seed} has the {split} references ({split}.ref)"
-    verb = "lacks" if len(without) == 1 else "lack"
-    return f"{_shortened(without)} {verb} the {split} translations ({split}.hyp)" if without else ""
 
 
 def _counts(run: RunResult, splits: Sequence[str], tokenizer: str, flags: list[str]) -> Floats:
