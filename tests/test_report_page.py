@@ -69,6 +69,11 @@ def test_a_heat_map_is_centred_on_zero_for_each_choice():
     assert spec["layer"][0]["transform"] == [{"filter": "datum.choose == chosen"}]
 
 
+def test_a_heat_map_of_no_loss_has_no_blue():
+    spec = spec_of(heat_map(TABLE.assign(value=TABLE["value"].abs()), x="column", y="the.label", value="value"))
+    assert spec["layer"][0]["encoding"]["color"]["scale"]["domain"] == [0, 30.0]
+
+
 def test_edges_are_as_wide_as_their_values_and_coloured_by_sign():
     spec = spec_of(graph(NODES, EDGES))
     lines = next(rows for rows in spec["datasets"].values() if "size" in rows[0])

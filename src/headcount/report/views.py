@@ -63,11 +63,13 @@ def heat_map(
     """
     frame, base = _base(table, shown, x=x, y=y, value=value, text=text, faint=faint)
     groups = dict(list(frame.groupby("choose", sort=False))) if "choose" in frame else {"": frame}
-    ends = {str(name): float(group["value"].abs().max()) or 1.0 for name, group in groups.items()}
-    domain: list[float | alt.ExprRef] = [-ends[""], 0, 0, ends[""]] if "" in ends else [
+    ends = {str(name): float(group["value"].abs().fillna(0).max()) or 1.0 for name, group in groups.items()}
+    domain: list[float | alt.ExprRef] = [-ends[""], 0, 0, ends[""]] if "choose" not in frame else [
         alt.ExprRef(f"-({json.dumps(ends)})[chosen]"), 0, 0, alt.ExprRef(f"({json.dumps(ends)})[chosen]")
     ]  # fmt: skip
     shades = [f"rgba({colour}, {share})" for colour, share in ((BLUE, 0.9), (BLUE, 0.04), (RED, 0.04), (RED, 0.9))]
+    if frame["value"].min() >= 0:
+        domain, shades = domain[2:], shades[2:]
     scale = alt.Scale(domain=domain, range=shades, interpolate="rgb")
     legend = alt.Legend(orient="right", gradientLength=120)
     cells = base.mark_rect().encode(alt.Color("value:Q", scale=scale, legend=legend).title(value))
