@@ -130,7 +130,7 @@ def of_study(table: pd.DataFrame, study: Study) -> tuple[str, ...]:
         told.append(f"{study.label} {row['row']}: one head carries {share} in {row['column']}, the most of all.")
     excess = own[(own["endpoint"] == "alignment.error") & (own["column"] == "excess")]
     each = "; ".join(f"{study.label} {row['row']}: {said(row, 1, 100)}" for _, row in excess.iterrows())
-    told += [f"Alignment error of the first cross head of the last layer above the best, points: {each}."] if each else []
+    told += [f"Points of alignment error of the last layer's first cross head above the best: {each}."] if each else []
     for endpoint, words in {"recurrence": "a head for a phenomenon", "role": "a head with a role"}.items():
         rows = own[(own["endpoint"] == endpoint) & (own["level"] == "") & ~own["column"].str.contains(",")]
         every = [f"{row.row}: {row.column}" for row in rows.itertuples() if row.estimate == 1 and row.runs > 1]

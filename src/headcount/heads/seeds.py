@@ -180,7 +180,7 @@ def alignment(run: Results, error: float) -> Rows:
 def proxies(run: Results, error: float) -> Rows:
     """Rank correlations over heads, by proxy, and the reliability."""
     order = [*(f"proxy.{proxy}.rank" for proxy in PROXIES), "proxy.reliability"]
-    rows = [row for row in importance(run) if row.head == ALL and not np.isnan(row.estimate)]
+    rows = [row for row in importance(run) if row.head == ALL]
     for row in sorted(rows, key=lambda row: order.index(row.endpoint)):
         yield row._replace(head="", low=-1, high=1)
 
