@@ -34,7 +34,6 @@ from headcount.heads.bleu import bleu_table, linear_bleu
 from headcount.heads.command import following
 from headcount.heads.measure import PARTS
 from headcount.heads.page import HeadsPage, marked, run_page, study_page, write
-from headcount.heads.page import attended as attention_view
 from headcount.heads.results import Results, Row, Study
 from headcount.heads.statistics import Bounds
 from headcount.heads.table import framed, heads_csv
@@ -193,8 +192,6 @@ def test_text_of_a_run_is_escaped(made):
     assert "<script>alert" not in text.replace("\\<script\\>", "")
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert" in page
-    view = attention_view(attended())
-    assert '"encoder1.2"' in view.spec
     assert marked("der Hund <b> schläft", "ein Hund <b> schläft tief") == (
         r"**der** Hund \<b\> schläft", r"**ein** Hund \<b\> schläft **tief**"
     )  # fmt: skip

@@ -267,7 +267,7 @@ def framed(rows: Iterable[Row]) -> pd.DataFrame:
     """The rows as a table with more columns for views.
 
     kind, layer: of the head, such as cross and cross2; empty for what is no head. level: "head", "layer" or "". harm:
-    the estimate with the sign of harm. sure: whether it is told from chance. left, step: numbers in the name, if it
+    an effect with the sign of harm. sure: whether it is told from chance. left, step: numbers in the name, if it
     has them. first, second: heads of a pair or a path. order: the endpoint after its first dot.
     """
     table = pd.DataFrame(list(rows), columns=list(Row._fields))
@@ -275,7 +275,7 @@ def framed(rows: Iterable[Row]) -> pd.DataFrame:
     named = table["head"].str.extract(r"(?:^|:)(?P<layer>(?P<kind>encoder|decoder|cross)\d+)(?P<number>\.\w+)?$")
     table["kind"], table["layer"] = named["kind"].fillna(""), named["layer"].fillna("")
     table["level"] = np.where(named["number"].notna(), "head", np.where(table["layer"] != "", "layer", ""))
-    rises = table["endpoint"].str.contains(r"\.loss$|interaction|redundant|shapley|proxy|link|recurrence|spread|role")
+    rises = (table["column"] == LOSS) | table["endpoint"].str.startswith("pairs")
     table["harm"] = np.where(rises, table["estimate"], -table["estimate"])
     table["sure"] = table["verdict"].isin(["differs", "clear", "role", "follows"])
     table["left"] = table["head"].str.extract(r"(\d+) left$", expand=False).astype(float)
