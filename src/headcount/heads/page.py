@@ -142,7 +142,7 @@ def viewed(name: str, title: str, found: pd.DataFrame, view: str, row: str) -> I
     joined = [column for column in given.values() if "+" in column]
     found = found.assign(**{column: found[column.split("+")].agg(", ".join, axis=1) for column in joined})
     units = found["unit"].unique()
-    wanted = [("row", row), ("place", "matched head")]
+    wanted: list[tuple[Any, str]] = [("row", row), ("place", "matched head")]
     wanted += [(given.get("value", given.get("y")), units[0])] if len(units) == 1 else []
     names: dict[str, str] = {}
     for old, new in wanted:
