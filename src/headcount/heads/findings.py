@@ -5,7 +5,7 @@ import pandas as pd
 
 from headcount.heads.interface import heads_named
 from headcount.heads.results import Results, Study
-from headcount.heads.statistics import free_to_cut
+from headcount.heads.statistics import LOSS, free_to_cut
 from headcount.heads.table import ALL, WHOLE
 from headcount.statistics.max_t import ERROR
 
@@ -60,35 +60,34 @@ def told(table: pd.DataFrame, queries: Queries, before: str = "", **given: float
 
 def of_run(table: pd.DataFrame, run: Results) -> tuple[str, ...]:
     """The findings of a run, the most striking one first."""
-    return (*lost(table, run), *told(table, IN_RUN), *removable(table, run))
-
-
-def lost(table: pd.DataFrame, run: Results) -> list[str]:
-    """The phenomenon that loses most sensitivity without a head, tested by the margin, which has more power; the change
-    of the loss where there are no phenomena; and the heads that are free to cut."""
     at = {str(name): own.set_index(["head", "column"]) for name, own in table.groupby("endpoint", sort=False)}
-    if "zero.loss" not in at:
-        return []
-    names, effects = run.heads, run.effects("zero", "margin")
-    cut = ", ".join(np.array(names)[free_to_cut(effects)]) or "none is shown"
-    free = f"Free to cut by loss (non-inferior, one head at a time): {cut}."
-    margin, told = at.get("zero.margin"), at.get("zero.sensitivity")
-    if margin is None or told is None:
-        worst = at["zero.loss"]["estimate"].idxmax()
-        count = int(at["zero.loss"]["sure"].sum())
-        most = f"most without {worst[0]}: {said(at['zero.loss'].loc[worst])} nats a sentence"
-        return [f"{count} of {len(names)} heads change the loss beyond chance; {most}.", free]
+    lead = [lost(at)] if "zero.loss" in at else []
+    return (*lead, *told(table, IN_RUN), *(free(run) for _ in lead), *removable(table, run))
+
+
+def lost(at: dict[str, pd.DataFrame]) -> str:
+    """The phenomenon that loses most sensitivity without a head, tested by the margin, which has more power; where none
+    does, the change of the loss. at: the rows of each endpoint by head and column."""
+    margin, told = (at.get(name, at["zero.loss"].head(0)) for name in ("zero.margin", "zero.sensitivity"))
     harmful = told[margin["sure"] & (margin["harm"] > 0) & (told["harm"] > 0)]
     if not len(harmful):
-        return [free]
+        losses = at["zero.loss"]
+        (head, _), count = losses["estimate"].idxmax(), int(losses["sure"].sum())
+        most = said(losses.loc[(head, LOSS)])
+        return f"{count} of {len(losses)} heads change the loss beyond chance, most {head}: {most} nats a sentence."
     cell = head, name = harmful["harm"].idxmax()
     right = at["whole.accuracy"]["estimate"].loc[(WHOLE, name)]
     now = right + at["zero.accuracy"]["estimate"].loc[cell]
-    return [
+    return (
         f"Without {head}, {name} falls from {right:.1f} to {now:.1f} % of pairs: {said(told.loc[cell], 1)} points of "
-        f"sensitivity, which no shift towards one answer changes, and {said(margin.loc[cell])} nats of margin.",
-        free,
-    ]
+        f"sensitivity, which no shift towards one answer changes, and {said(margin.loc[cell])} nats of margin."
+    )
+
+
+def free(run: Results) -> str:
+    """The heads whose loss does not matter: non-inferior, which a lack of significance is not."""
+    cut = ", ".join(np.array(run.heads)[free_to_cut(run.effects("zero", "margin"))]) or "none is shown"
+    return f"Free to cut by loss (non-inferior, one head at a time): {cut}."
 
 
 def removable(table: pd.DataFrame, run: Results) -> list[str]:
