@@ -86,18 +86,20 @@ def markdown_table(
     """A table as Markdown. headers, cells: plain text, but for cells that are `Marked`. words: the columns of text,
     aligned to the left. note: Markdown, a paragraph below."""
     align = ["left" if column in words else "right" for column in range(len(headers))]
-    rows = [[cell if isinstance(cell, Marked) else escaped(cell) for cell in row] for row in cells]
-    table = tabulate(rows, headers=[*map(escaped, headers)], tablefmt="pipe", disable_numparse=True, colalign=align)
+    rows = [[cell if isinstance(cell, Marked) else _inline(cell) for cell in row] for row in cells]
+    table = tabulate(rows, headers=[*map(_inline, headers)], tablefmt="pipe", disable_numparse=True, colalign=align)
     return f"{table}\n\n{note}" if note else table
 
 
 def escaped(text: str) -> str:
-    """Text that Markdown shows unchanged, on one line. An underscore within a word needs no escape."""
-    return " ".join(re.sub(r"(?<!\w)_|_(?!\w)|^[#>+\-=]|^\d+(?=[.)])|[\\`*\[\]<>|&]", _escape, text).splitlines())
+    """Text that Markdown shows unchanged, on one line: no heading, list, tag, link or code begins in it."""
+    return re.sub(r"^(\d+)(?=[.)])|^(?=[#>+=-])", r"\g<1>\\", _inline(text))
 
 
-def _escape(found: re.Match[str]) -> str:
-    return f"{found[0]}\\" if found[0].isdigit() else f"\\{found[0]}"
+def _inline(text: str) -> str:
+    """Text that Markdown shows unchanged within a line. An underscore within a word needs no escape."""
+    special = r"[\\|`*]|(?<!\w)_|_(?!\w)|<(?=[a-zA-Z/!?])|(?<=\S)>|\](?=[(\[:])|&(?=[#\w])"
+    return re.sub(special, r"\\\g<0>", " ".join(text.splitlines()))
 
 
 def code(text: str, language: str = "") -> str:
@@ -161,8 +163,8 @@ def _blocks(section: Section, heading: str) -> Iterator[str]:
 def _reader() -> MarkdownIt:
     """Markdown to HTML. HTML within it is text, and a table scrolls within its own box."""
     reader = MarkdownIt("commonmark", {"html": False}).enable("table")
-    reader.renderer.rules["table_open"] = lambda *_: '<div class="wide" tabindex="0"><table>\n'
-    reader.renderer.rules["table_close"] = lambda *_: "</table></div>\n"
+    reader.add_render_rule("table_open", lambda *_: '<div class="wide" tabindex="0"><table>\n')
+    reader.add_render_rule("table_close", lambda *_: "</table></div>\n")
     return reader
 
 

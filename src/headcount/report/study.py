@@ -9,7 +9,6 @@ from functools import cached_property
 from headcount.errors import InputError
 from headcount.report.endpoint import Endpoint, bleu_endpoint
 from headcount.report.runs import Row, Sweep
-from headcount.report.verdicts import Names
 from headcount.settings import check, typed
 from headcount.statistics.comparison import Comparison, compare
 
@@ -60,9 +59,14 @@ class Study:
     def rows(self) -> tuple[Row, ...]:
         return self.sweep.rows
 
-    @cached_property
-    def names(self) -> Names:
-        return Names.of(self.sweep)
+    @property
+    def labels(self) -> list[str]:
+        return [row.label for row in self.rows]
+
+    @property
+    def label(self) -> str:
+        """What the rows are: the header above their labels."""
+        return self.sweep.design.label or "row"
 
     @cached_property
     def losses(self) -> list[list[float]]:

@@ -5,6 +5,7 @@ A view takes a table and the names of its columns, and knows nothing about what 
 
 import json
 from collections.abc import Sequence
+from typing import TypedDict, Unpack
 
 import altair as alt
 import pandas as pd
@@ -18,6 +19,18 @@ LINE = 18  # pixels of a line of text
 LETTER = 6.5  # pixels of a letter
 FIGURE = ".4~g"  # format of figures under the pointer
 LABEL = 180  # pixels of the longest label
+Chart = alt.LayerChart | alt.FacetChart
+Column = str | None
+
+
+class Shown(TypedDict, total=False):
+    """Columns of any view. hover: more of them for the pointer. choose: one of its values is shown at a time, by a
+    select below the chart."""
+
+    hover: Sequence[str]
+    choose: str
+
+
 _TEXT = {"labelColor": INK, "titleColor": INK, "labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal"}
 _LINES = dict.fromkeys(("domainColor", "tickColor", "gridColor"), INK)
 CONFIG = {
@@ -40,20 +53,18 @@ def heat_map(
     x: str,
     y: str,
     value: str,
-    text: str | None = None,
-    hover: Sequence[str] = (),
-    faint: str | None = None,
-    choose: str | None = None,
-) -> alt.LayerChart:
+    text: Column = None,
+    faint: Column = None,
+    **shown: Unpack[Shown],
+) -> Chart:
     """A cell for each x and y, in the order of the table: red above 0, blue below.
 
-    text: the column that is written on the cells. hover: more columns, for the pointer. faint: a column of truth
-    values, of cells to be drawn pale. choose: a column of which one value is shown at a time, by a select below.
+    text: the column that is written on the cells. faint: a column of truth values, of cells to be drawn pale.
     """
-    frame, base = _base(table, hover, x=x, y=y, value=value, text=text, faint=faint, choose=choose)
-    groups = {"": frame} if choose is None else dict(list(frame.groupby("choose", sort=False)))
+    frame, base = _base(table, shown, x=x, y=y, value=value, text=text, faint=faint)
+    groups = dict(list(frame.groupby("choose", sort=False))) if "choose" in frame else {"": frame}
     ends = {str(name): float(group["value"].abs().max()) or 1.0 for name, group in groups.items()}
-    domain: list[float | alt.ExprRef] = [-ends[""], 0, 0, ends[""]] if choose is None else [
+    domain: list[float | alt.ExprRef] = [-ends[""], 0, 0, ends[""]] if "" in ends else [
         alt.ExprRef(f"-({json.dumps(ends)})[chosen]"), 0, 0, alt.ExprRef(f"({json.dumps(ends)})[chosen]")
     ]  # fmt: skip
     shades = [f"rgba({colour}, {share})" for colour, share in ((BLUE, 0.9), (BLUE, 0.04), (RED, 0.04), (RED, 0.9))]
@@ -68,23 +79,16 @@ def heat_map(
         alt.X("x:N", sort=None).axis(orient="top", labelAngle=_angle(frame["x"], longest)).title(x),
         alt.Y("y:N", sort=None).title(y),
     )
-    return _chosen(sides, frame, choose).properties(width=alt.Step(_step(longest)), height=alt.Step(LINE + 2))
+    return _chosen(sides, frame, shown).properties(width=alt.Step(_step(longest)), height=alt.Step(LINE + 2))
 
 
 def ranked(
-    table: pd.DataFrame,
-    *,
-    label: str,
-    value: str,
-    low: str | None = None,
-    high: str | None = None,
-    hover: Sequence[str] = (),
-    choose: str | None = None,
-) -> alt.LayerChart:
+    table: pd.DataFrame, *, label: str, value: str, low: Column = None, high: Column = None, **shown: Unpack[Shown]
+) -> Chart:
     """A line for each label, from the largest value down: a bar, or a dot with its interval from low to high."""
     table = table.sort_values(value, ascending=False, kind="stable")
-    frame, base = _base(table, hover, label=label, value=value, low=low, high=high, choose=choose)
-    return _chosen(_lines(frame, base, label, value), frame, choose)
+    frame, base = _base(table, shown, label=label, value=value, low=low, high=high)
+    return _chosen(_lines(frame, base, label, value), frame, shown)
 
 
 def forest(
@@ -94,14 +98,13 @@ def forest(
     value: str,
     low: str,
     high: str,
-    colour: str | None = None,
-    hover: Sequence[str] = (),
-    choose: str | None = None,
-    at: float = 0,
-) -> alt.LayerChart:
-    """Intervals beside a line at `at`, in the order of the table. colour: a column; its values are a line each."""
-    frame, base = _base(table, hover, label=label, value=value, low=low, high=high, colour=colour, choose=choose)
-    return _chosen(_lines(frame, base, label, value, colour, at), frame, choose)
+    colour: Column = None,
+    at: float | None = 0,
+    **shown: Unpack[Shown],
+) -> Chart:
+    """Intervals beside a line at `at` (none: without one), in the order of the table. colour: a column."""
+    frame, base = _base(table, shown, label=label, value=value, low=low, high=high, colour=colour)
+    return _chosen(_lines(frame, base, label, value, colour, at), frame, shown)
 
 
 def curve(
@@ -109,19 +112,18 @@ def curve(
     *,
     x: str,
     y: str,
-    colour: str | None = None,
-    low: str | None = None,
-    high: str | None = None,
+    colour: Column = None,
+    low: Column = None,
+    high: Column = None,
     log: bool = False,
-    hover: Sequence[str] = (),
-    choose: str | None = None,
-) -> alt.LayerChart:
+    **shown: Unpack[Shown],
+) -> Chart:
     """A curve for each value of the column `colour`, with a band from low to high. log: whether x is logarithmic.
 
     A click in the legend picks curves.
     """
-    frame, base = _base(table, hover, x=x, y=y, colour=colour, low=low, high=high, choose=choose)
-    across = alt.X("x:Q", scale=alt.Scale(type="log" if log else "linear", zero=False, nice=not log)).title(x)
+    frame, base = _base(table, shown, x=x, y=y, colour=colour, low=low, high=high)
+    across = alt.X("x:Q", scale=alt.Scale(type="log", nice=False) if log else alt.Scale(zero=False)).title(x)
     base = base.encode(across)
     up = alt.Y("y:Q").scale(zero=False).title(y)
     marks = [(base.mark_line().encode(up), 1.0), (base.mark_circle(size=30).encode(up), 1.0)]
@@ -138,10 +140,10 @@ def curve(
             for mark, opacity in marks
         ]
         layers[-1] = layers[-1].add_params(picked)
-    return _chosen(alt.layer(*layers), frame, choose).properties(width=WIDTH, height=HEIGHT)
+    return _chosen(alt.layer(*layers), frame, shown).properties(width=WIDTH, height=HEIGHT)
 
 
-def graph(nodes: pd.DataFrame, edges: pd.DataFrame) -> alt.LayerChart:
+def graph(nodes: pd.DataFrame, edges: pd.DataFrame) -> Chart:
     """Nodes at places, and edges between them. nodes: columns name, x, y (from 0 at the top). edges: columns source,
     target, value; an edge is as wide as |value|, red above 0 and blue below."""
     places = nodes.set_index("name")[["x", "y"]]
@@ -168,47 +170,55 @@ def graph(nodes: pd.DataFrame, edges: pd.DataFrame) -> alt.LayerChart:
 
 
 def _lines(
-    frame: pd.DataFrame, base: alt.Chart, label: str, value: str, colour: str | None = None, at: float = 0
-) -> alt.LayerChart:
+    frame: pd.DataFrame, base: alt.Chart, label: str, value: str, colour: Column = None, at: float | None = 0
+) -> Chart:
     """Values one below the other, as dots with intervals, or as bars where there are none."""
     intervals = "low" in frame
     base = base.encode(alt.Y("label:N", sort=None).title(label), color=alt.value(COLOURS[0]))
+    beside = colour is not None and bool(frame.duplicated(["label", *(["choose"] if "choose" in frame else [])]).any())
     if colour is not None:
-        base = base.encode(
-            color=alt.Color("colour:N", sort=None).title(colour), yOffset=alt.YOffset("colour:N", sort=None)
-        )
-    x = alt.X("value:Q").scale(zero=not intervals).title(value)
-    marks = [alt.Chart(pd.DataFrame({"at": [at]})).mark_rule(opacity=0.5).encode(alt.X("at:Q").title(value))]
+        base = base.encode(color=alt.Color("colour:N", sort=None).title(colour))
+    if beside:
+        base = base.encode(yOffset=alt.YOffset("colour:N", sort=None))
+
+    def across(field: str) -> alt.X:
+        return alt.X(f"{field}:Q").scale(zero=not intervals).title(value)
+
+    marks = []
+    if at is not None:
+        marks.append(alt.Chart(pd.DataFrame({"at": [at]})).mark_rule(opacity=0.5).encode(across("at")))
     if intervals:
-        marks.append(base.mark_rule(strokeWidth=2, opacity=0.6).encode(alt.X("low:Q").title(value), alt.X2("high:Q")))
-        marks.append(base.mark_circle(size=60, opacity=1).encode(x))
+        marks.append(base.mark_rule(strokeWidth=2, opacity=0.6).encode(across("low"), alt.X2("high:Q")))
+        marks.append(base.mark_circle(size=60, opacity=1).encode(across("value")))
     else:
-        marks.append(base.mark_bar(opacity=0.85).encode(x))
-    high = LINE if colour is None else LETTER * 1.5
+        marks.append(base.mark_bar(opacity=0.85).encode(across("value")))
+    high = LETTER * 1.5 if beside else LINE
     return alt.layer(*marks).properties(width=WIDTH, height=alt.Step(high))
 
 
-def _base(table: pd.DataFrame, hover: Sequence[str], **roles: str | None) -> tuple[pd.DataFrame, alt.Chart]:
-    """The columns in question by their roles, and a chart of them; under the pointer are their figures and `hover`."""
+def _base(table: pd.DataFrame, shown: Shown, **roles: Column) -> tuple[pd.DataFrame, alt.Chart]:
+    """The columns in question by their roles, and a chart of them; under the pointer are their figures."""
+    roles["choose"] = shown.get("choose")
     named = {role: column for role, column in roles.items() if column is not None}
-    named |= {f"hover{place}": column for place, column in enumerate(hover) if column not in named.values()}
+    more = [column for column in shown.get("hover", ()) if column not in named.values()]
+    named |= {f"hover{place}": column for place, column in enumerate(more)}
     frame = _rounded(pd.DataFrame({role: table[column] for role, column in named.items()}))
-    shown = [role for role in named if role not in ("choose", "faint", "text")]
+    pointed = [role for role in named if role not in ("choose", "faint", "text")]
     tooltip = [
         alt.Tooltip(f"{role}:Q", format=FIGURE, title=named[role]) if _is_number(frame[role])
         else alt.Tooltip(f"{role}:N", title=named[role])
-        for role in shown
+        for role in pointed
     ]  # fmt: skip
     chart = alt.Chart(frame).encode(tooltip=tooltip)
     return frame, chart.transform_filter("datum.choose == chosen") if "choose" in frame else chart
 
 
-def _chosen(chart: alt.LayerChart, frame: pd.DataFrame, choose: str | None) -> alt.LayerChart:
-    """The chart with a select of the values of the column `choose`, the first at first."""
-    if choose is None:
+def _chosen(chart: Chart, frame: pd.DataFrame, shown: Shown) -> Chart:
+    """The chart with a select of the values of the column to choose by, the first at first."""
+    if "choose" not in frame:
         return chart
     options = [str(option) for option in frame["choose"].unique()]
-    select = alt.binding_select(options=options, name=f"{choose} ")
+    select = alt.binding_select(options=options, name=f"{shown['choose']} ")
     return chart.add_params(alt.param(name="chosen", value=options[0], bind=select))
 
 
