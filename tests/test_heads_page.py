@@ -124,9 +124,11 @@ def test_each_part_has_its_section(made):
         "Heads together",
         "How many heads can go?",
         "Through training",
-        "Sentences that change without a head",
-        "Attention of each head to one sentence",
+        "Sentences",
     ]
+    changed, attention = made.page.sections[-1].blocks
+    assert "**der** Hund" in changed.blocks[0]
+    assert '"encoder1.2"' in attention.blocks[0].spec
     views = {view.name: view.spec for view in made.page.views}
     assert {"03_circuit_0_order", "09_pruning_0", "10_training_0", "08_together_0"} <= set(views)
     assert "03_circuit_0_case" not in views
@@ -208,7 +210,7 @@ def test_rows_that_fail_are_a_flag(full, monkeypatch):
     page = run_page(full)
     (flag,) = page.page.flags
     assert "'bleu' is missing, since it failed: ZeroDivisionError" in flag
-    assert len(page.page.sections) == 9
+    assert len(page.page.sections) == 8
     with pytest.raises(ZeroDivisionError):
         run_page(full, debug=True)
 

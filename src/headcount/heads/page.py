@@ -58,9 +58,11 @@ def run_page(results: Results, debug: bool = False, more: Iterable[dict[str, Any
         f"{escaped(about)}\n\nSwitch heads off while the model translates, on a page that this command writes: `{live}`"
     )
     sections = list(of_files("run", table, vars(results.bounds), flags, debug))
+    folded: list[Section] = []
     for make, part in ((changed, "examples"), (attended, "attention")):
         if part in results.parts:
-            sections += guarded(part, partial(make, results.parts[part]), flags, debug)
+            folded += guarded(part, partial(make, results.parts[part]), flags, debug)
+    sections += [Section("Sentences", tuple(folded))] if folded else []
     return finished(f"Heads of {results.name}", links, table, findings.of_run(table, results), sections, flags)
 
 
@@ -96,16 +98,12 @@ def finished(
 def shown(table: pd.DataFrame) -> pd.DataFrame:
     """The table with the text of a cell, and whether it is drawn pale."""
     digits = table["unit"].map(DIGITS).fillna(2).astype(int)
-    cells = zip(table["estimate"], digits, table["verdict"].str.extract(r"differs in ([1-9]\d*)")[0], strict=True)
-    text = [_cell(value, places, runs) for value, places, runs in cells]
-    return table.assign(text=text, pale=~table["sure"].astype(bool))
-
-
-def _cell(value: float, digits: int, runs: Any) -> str:
-    if np.isnan(value):
-        return "–"
-    text = f"{value:z.{digits}f}".replace("-", "−") if value else "·"
-    return f"{text} / {runs}" if isinstance(runs, str) else text
+    text = [
+        "–" if np.isnan(value) else f"{value:z.{places}f}".replace("-", "−") if value else "·"
+        for value, places in zip(table["estimate"], digits, strict=True)
+    ]
+    runs = table["verdict"].str.extract(r"differs in ([1-9]\d*)", expand=False)
+    return table.assign(text=text + (" / " + runs).fillna(""), pale=~table["sure"].astype(bool))
 
 
 def of_files(
