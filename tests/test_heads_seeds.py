@@ -215,9 +215,7 @@ def test_where_the_cue_goes_over_seeds():
     assert table.loc[("2:cross1", "twins.layer", "order"), "estimate"] == pytest.approx(0.5, abs=0.01)
     assert table.loc[("2:encoder1", "twins.layer", "order"), "estimate"] == pytest.approx(0, abs=0.01)
     assert table.loc[("2", "twins.largest", "order"), "sure"]
-    assert page.findings == (
-        "heads 2: one head carries 50 [50, 50] % of the way to the twin in order, the most of all.",
-    )
+    assert page.findings == ("One head carries the cue, % of the way to the twin: heads 2, order: 50.0 [49.8, 50.2].",)
     equal = study_page(study(**{"2": runs[:1] * 3}), debug=True)
     assert not equal.findings
     assert not equal.table["sure"].any()
@@ -392,7 +390,7 @@ def test_roles_alignment_and_spread_are_over_the_runs_that_have_them(page):
         table.loc[(f"2:{at}1", "spread.layer", "agreement"), "estimate"] for at in ("encoder", "decoder", "cross")
     ]
     assert (sum(layers), layers[0] > 0.8) == (pytest.approx(1), True)
-    assert "In every run there is a head with a role, heads 2: subject." in page.findings
+    assert page.findings[-1].startswith("Share of runs with a head with a role: heads 2, subject: 1.00 [0.40, 1.00]; ")
 
 
 @pytest.mark.medium

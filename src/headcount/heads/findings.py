@@ -9,7 +9,33 @@ from headcount.heads.statistics import LOSS, free_to_cut
 from headcount.heads.table import ALL, WHOLE
 from headcount.statistics.max_t import ERROR
 
-LARGE = 0.25  # the least share that carries a cue
+Queries = tuple[tuple[str, str, float], ...]
+"""Of findings: a query of the table, the words before its rows, and the scale of their figures."""
+MOST = 3  # rows of a finding
+IN_RUN: Queries = (
+    ('endpoint == "twins.share" and level == "head" and sure', "Heads that carry a cue, % of the way to the twin", 100),
+    ('endpoint == "link.gain" and verdict == "role"', "Heads with a role, points above all baselines", 100),
+    ('endpoint == "alignment.excess" and verdict == "best"', "Best aligned, points of error above a fixed rule", 100),
+    ('endpoint == "pairs.redundant"', "Pairs that may replace each other, nats beyond the sum of both alone", 1),
+    ('endpoint == "proxy.loss_importance.rank"', "Rank correlation of importance for the loss with the harm", 1),
+)
+OVER_SEEDS: Queries = (
+    ('endpoint == "spread.contrast"', "Effective number of heads, contrast in % of all heads", 100),
+    ('endpoint == "matched.similarity" and p <= {error}', "Heads matched over seeds are alike beyond chance", 1),
+    (
+        'endpoint == "twins.largest" and sure and estimate > 0',
+        "One head carries the cue, % of the way to the twin",
+        100,
+    ),
+    (
+        'endpoint == "alignment.error" and column == "excess"',
+        "Alignment error of the last layer's first head, less that of the best head, points",
+        100,
+    ),
+    ('endpoint == "training.later" and sure', "Effect of a head less margin, half-rise in log(1 + step)", 1),
+    ('endpoint == "recurrence" and level == "" and low > 0.25', "Share of runs with a head for a phenomenon", 1),
+    ('endpoint == "role" and level == "" and low > 0.25', "Share of runs with a head with a role", 1),
+)
 
 
 def said(row: pd.Series, digits: int = 2, scale: float = 1) -> str:
@@ -18,125 +44,65 @@ def said(row: pd.Series, digits: int = 2, scale: float = 1) -> str:
     return (value if pd.isna(row["low"]) else f"{value} [{low}, {high}]").replace("-", "−")
 
 
+def told(table: pd.DataFrame, queries: Queries, before: str = "", **given: float) -> list[str]:
+    """A sentence for each query that finds something, with its largest figures."""
+    sentences = []
+    for query, words, scale in queries:
+        found = table.query(query.format(**given), engine="python")
+        found = found.loc[found["estimate"].abs().sort_values(ascending=False, kind="stable").index].head(MOST)
+        each = [
+            f"{before}{row['head']}, {row['column']}: {said(row, 2 - (scale > 1), scale)}"
+            for _, row in found.iterrows()
+        ]
+        sentences += [f"{words}: {'; '.join(each)}."] if each else []
+    return sentences
+
+
 def of_run(table: pd.DataFrame, run: Results) -> tuple[str, ...]:
     """The findings of a run, the most striking one first."""
     at = {str(name): own.set_index(["head", "column"]) for name, own in table.groupby("endpoint", sort=False)}
-    told = [*lost(at, run), carried(at), *linked(at), *paired(at), guided(at), removable(table, run)]
-    return tuple(filter(None, told))
+    lead = [lost(at)] if "zero.loss" in at else []
+    return (*lead, *told(table, IN_RUN), *(free(run) for _ in lead), *removable(table, run))
 
 
-def lost(at: dict[str, pd.DataFrame], run: Results) -> list[str]:
-    """The phenomenon that loses most sensitivity without a head, tested by the margin, which has more power; the change
-    of the loss where there are no phenomena; and the heads that are free to cut."""
-    if "zero.loss" not in at:
-        return []
-    names, effects = run.heads, run.effects("zero", "margin")
-    cut = ", ".join(np.array(names)[free_to_cut(effects)]) or "none is shown"
-    free = f"Free to cut by loss (non-inferior, one head at a time): {cut}."
-    margin, told = at.get("zero.margin"), at.get("zero.sensitivity")
-    if margin is None or told is None:
-        worst = at["zero.loss"]["estimate"].idxmax()
-        count = int(at["zero.loss"]["sure"].sum())
-        most = f"most without {worst[0]}: {said(at['zero.loss'].loc[worst])} nats a sentence"
-        return [f"{count} of {len(names)} heads change the loss beyond chance; {most}.", free]
+def lost(at: dict[str, pd.DataFrame]) -> str:
+    """The phenomenon that loses most sensitivity without a head, tested by the margin, which has more power; where none
+    does, the change of the loss. at: the rows of each endpoint by head and column."""
+    margin, told = (at.get(name, at["zero.loss"].head(0)) for name in ("zero.margin", "zero.sensitivity"))
     harmful = told[margin["sure"] & (margin["harm"] > 0) & (told["harm"] > 0)]
     if not len(harmful):
-        return [free]
+        losses = at["zero.loss"]
+        (head, _), count = losses["estimate"].idxmax(), int(losses["sure"].sum())
+        most = said(losses.loc[(head, LOSS)])
+        return f"{count} of {len(losses)} heads change the loss beyond chance, most {head}: {most} nats a sentence."
     cell = head, name = harmful["harm"].idxmax()
     right = at["whole.accuracy"]["estimate"].loc[(WHOLE, name)]
     now = right + at["zero.accuracy"]["estimate"].loc[cell]
-    return [
+    return (
         f"Without {head}, {name} falls from {right:.1f} to {now:.1f} % of pairs: {said(told.loc[cell], 1)} points of "
-        f"sensitivity, which no shift towards one answer changes, and {said(margin.loc[cell])} nats of margin.",
-        free,
-    ]
+        f"sensitivity, which no shift towards one answer changes, and {said(margin.loc[cell])} nats of margin."
+    )
 
 
-def carried(at: dict[str, pd.DataFrame]) -> str:
-    """The head with the largest share of the way to the twin."""
-    shares = at.get("twins.share", pd.DataFrame(columns=["level", "sure"])).query('level == "head" and sure')
-    if not len(shares):
-        return ""
-    cell = head, name = shares["estimate"].idxmax()
-    verb = "carries" if shares["estimate"].loc[cell] >= LARGE else "has the largest share of"
-    return f"{head} {verb} the cue of {name}: {said(shares.loc[cell], 0, 100)} % of the way to the twin."
+def free(run: Results) -> str:
+    """The heads whose loss does not matter: non-inferior, which a lack of significance is not."""
+    cut = ", ".join(np.array(run.heads)[free_to_cut(run.effects("zero", "margin"))]) or "none is shown"
+    return f"Free to cut by loss (non-inferior, one head at a time): {cut}."
 
 
-def linked(at: dict[str, pd.DataFrame]) -> list[str]:
-    """Roles that are claimed, and the head that aligns best against the best rule without attention."""
-    told = []
-    if "link.gain" in at:
-        held = at["link.gain"].query('verdict == "role"').index
-        names = ", ".join(f"{head} ({link.partition(',')[0]})" for head, link in held)
-        told.append(f"Heads with a role: {names or 'none is shown'}.")
-    for (head, column), row in at.get("alignment.excess", pd.DataFrame(columns=["verdict"])).iterrows():
-        if row["verdict"].startswith("best"):
-            points = f"{said(row, 1, 100)} points of alignment error less the best rule without attention"
-            told.append(f"{head}, by {column}, has {points}.")
-    return told
-
-
-def paired(at: dict[str, pd.DataFrame]) -> list[str]:
-    """The pair of heads that may replace each other with the surest interaction."""
-    found = at.get("pairs.redundant", pd.DataFrame()).head(1)
-    return [f"{pair} may replace each other in {name}: {said(row)} nats beyond the sum of both alone."
-            for (pair, name), row in found.iterrows()]  # fmt: skip
-
-
-def guided(at: dict[str, pd.DataFrame]) -> str:
-    """The rank correlations of importance for the loss."""
-    if "proxy.loss_importance.rank" not in at:
-        return ""
-    ranks = at["proxy.loss_importance.rank"]["estimate"].droplevel("head")
-    others = ranks.drop(LOSS, errors="ignore")
-    between = f"; with the harm to phenomena, of {others.min():z.2f} to {others.max():z.2f}" if len(others) else ""
-    text = f"over heads of importance for the loss with the harm to the loss is {ranks.get(LOSS, np.nan):z.2f}{between}"
-    return f"The rank correlation {text}.".replace("-", "−")
-
-
-def removable(table: pd.DataFrame, run: Results) -> str:
+def removable(table: pd.DataFrame, run: Results) -> list[str]:
     """All orders, and not the best alone: which one that is was not chosen on other sentences."""
     most = table[(table["head"] == ALL) & table["endpoint"].str.startswith("cut.") & (table["column"] == "bleu")]
-    if not len(most):
-        return ""
-    ends = sorted({int(most["estimate"].min()), int(most["estimate"].max())})
+    ends = sorted({int(most["estimate"].min()), int(most["estimate"].max())}) if len(most) else []
     number = " to ".join(map(str, ends)) + (", by the order of pruning," if len(ends) > 1 else "")
-    return (
-        f"{number} of {len(run.heads)} heads can go for less than {run.bounds.bleu} BLEU without training afterwards."
-    )
+    words = f"heads can go for less than {run.bounds.bleu} BLEU without training afterwards"
+    return [f"{number} of {len(run.heads)} {words}."] if ends else []
 
 
 def of_study(table: pd.DataFrame, study: Study) -> tuple[str, ...]:
     """The findings over seeds, contrasts first. A row whose layers have a single head has no choice of heads, and is
     left out where heads are compared."""
-    several = {
-        row for row, runs in study.rows.items() if any(h.head > 1 for run in runs for h in heads_named(run.heads))
-    }
-    own, told = table[table["row"].isin(several)], []
-    for _, row in table[table["endpoint"] == "spread.contrast"].iterrows():
-        points = f"{said(row, 0, 100)} points of all heads"
-        told.append(f"{study.label} {row['head']}: the effective number of heads of the loss differs by {points}.")
-    similar = own[own["endpoint"] == "matched.similarity"].set_index(["row", "column"])
-    p = similar["p"].dropna().astype(float) * max(similar["p"].count(), 1)
-    if len(p) and p.min() <= ERROR:
-        label = p.idxmin()[0]
-        both = " against ".join(
-            f"{similar['estimate'].loc[(label, name)]:.2f} {name}" for name in ("observed", "at random")
-        )
-        told.append(f"{study.label} {label}: the similarity of matched heads is {both} (p {p.min():.3f}, corrected).")
-    cues = own[(own["endpoint"] == "twins.largest") & own["sure"] & (own["estimate"] > 0)]
-    for _, row in cues.nlargest(1, "estimate").iterrows():
-        share = f"{said(row, 0, 100)} % of the way to the twin"
-        told.append(f"{study.label} {row['row']}: one head carries {share} in {row['column']}, the most of all.")
-    excess = own[(own["endpoint"] == "alignment.error") & (own["column"] == "excess")]
-    each = "; ".join(f"{study.label} {row['row']}: {said(row, 1, 100)}" for _, row in excess.iterrows())
-    told += [f"Alignment error of the first cross head of the last layer above the best, points: {each}."] if each else []
-    for endpoint, words in {"recurrence": "a head for a phenomenon", "role": "a head with a role"}.items():
-        rows = own[(own["endpoint"] == endpoint) & (own["level"] == "") & ~own["column"].str.contains(",")]
-        every = [f"{row.row}: {row.column}" for row in rows.itertuples() if row.estimate == 1 and row.runs > 1]
-        told += [f"In every run there is {words}, {study.label} {'; '.join(every)}."] if every else []
-    order = table[(table["endpoint"] == "training.later") & table["sure"]]
-    for _, row in order.iterrows():
-        first = "before" if row["estimate"] < 0 else "after"
-        told.append(f"{study.label} {row['row']}: in {row['column']} the effect of a head rises {first} the margin.")
-    return tuple(told)
+    heads = {row: {head.head for run in runs for head in heads_named(run.heads)} for row, runs in study.rows.items()}
+    several = [row for row, numbers in heads.items() if max(numbers, default=0) > 1]
+    table = table[table["row"].isin(several) | (table["endpoint"] == "spread.contrast")]
+    return tuple(told(table, OVER_SEEDS, f"{study.label} ", error=ERROR / max(len(study.rows), 1)))

@@ -58,11 +58,11 @@ def run_page(results: Results, debug: bool = False, more: Iterable[dict[str, Any
         f"{escaped(about)}\n\nSwitch heads off while the model translates, on a page that this command writes: `{live}`"
     )
     sections = list(of_files("run", table, vars(results.bounds), flags, debug))
-    examples = {"changed": "Sentences that change without a head", "attended": "Attention of each head to one sentence"}
-    for function, part in ((changed, "examples"), (attended, "attention")):
+    folded: list[Section] = []
+    for make, part in ((changed, "examples"), (attended, "attention")):
         if part in results.parts:
-            made = guarded(part, lambda each=function, own=part: [each(results.parts[own])], flags, debug)  # type: ignore[misc]
-            sections += [Section(examples[function.__name__], (block,), folded=True) for block in made]
+            folded += guarded(part, partial(make, results.parts[part]), flags, debug)
+    sections += [Section("Sentences", tuple(folded))] if folded else []
     return finished(f"Heads of {results.name}", links, table, findings.of_run(table, results), sections, flags)
 
 
@@ -98,16 +98,12 @@ def finished(
 def shown(table: pd.DataFrame) -> pd.DataFrame:
     """The table with the text of a cell, and whether it is drawn pale."""
     digits = table["unit"].map(DIGITS).fillna(2).astype(int)
-    cells = zip(table["estimate"], digits, table["verdict"].str.extract(r"differs in ([1-9]\d*)")[0], strict=True)
-    text = [_cell(value, places, runs) for value, places, runs in cells]
-    return table.assign(text=text, pale=~table["sure"].astype(bool))
-
-
-def _cell(value: float, digits: int, runs: Any) -> str:
-    if np.isnan(value):
-        return "–"
-    text = f"{value:z.{digits}f}".replace("-", "−") if value else "·"
-    return f"{text} / {runs}" if isinstance(runs, str) else text
+    text = [
+        "–" if np.isnan(value) else f"{value:z.{places}f}".replace("-", "−") if value else "·"
+        for value, places in zip(table["estimate"], digits, strict=True)
+    ]
+    runs = table["verdict"].str.extract(r"differs in ([1-9]\d*)", expand=False)
+    return table.assign(text=text + (" / " + runs).fillna(""), pale=~table["sure"].astype(bool))
 
 
 def of_files(
@@ -144,7 +140,7 @@ def viewed(name: str, title: str, found: pd.DataFrame, view: str, row: str) -> I
     joined = [column for column in given.values() if "+" in column]
     found = found.assign(**{column: found[column.split("+")].agg(", ".join, axis=1) for column in joined})
     units = found["unit"].unique()
-    wanted = [("row", row), ("place", "matched head")]
+    wanted: list[tuple[Any, str]] = [("row", row), ("place", "matched head")]
     wanted += [(given.get("value", given.get("y")), units[0])] if len(units) == 1 else []
     names: dict[str, str] = {}
     for old, new in wanted:
@@ -194,7 +190,7 @@ VIEWS: dict[str, Callable[..., Any]] = {
 }
 
 
-def changed(examples: dict[str, np.ndarray]) -> str:
+def changed(examples: dict[str, np.ndarray]) -> Iterator[Section]:
     """The first translations that change without each head, with the words that differ marked."""
     cells = []
     for head, texts in zip(examples["head"].tolist(), examples["without"].tolist(), strict=True):
@@ -204,7 +200,8 @@ def changed(examples: dict[str, np.ndarray]) -> str:
             pair = map(Marked, marked(str(examples["whole"][number]), texts[number]))
             cells.append([head, f"{len(others)} of {len(texts)}", label, source, *pair])
     headers = ("head", "changed", "phenomenon", "source", "whole model", "without the head")
-    return markdown_table(headers, cells, range(6)) if cells else "No translation changes without a head."
+    text = markdown_table(headers, cells, range(6)) if cells else "No translation changes without a head."
+    yield Section("Sentences that change without a head", (text,), folded=True)
 
 
 def marked(before: str, after: str) -> tuple[str, str]:
@@ -218,7 +215,7 @@ def marked(before: str, after: str) -> tuple[str, str]:
     return " ".join(sides[0]), " ".join(sides[1])
 
 
-def attended(arrays: dict[str, np.ndarray]) -> View:
+def attended(arrays: dict[str, np.ndarray]) -> Iterator[Section]:
     """The attention of each head while the first sentence is translated."""
     cells = []
     for head in heads_named(arrays["head"]):
@@ -229,7 +226,8 @@ def attended(arrays: dict[str, np.ndarray]) -> View:
             cells.append((str(head), *names, weights[query, key]))
     table = pd.DataFrame(cells, columns=["head", "query", "key", "weight"])
     chart = views.heat_map(table, x="key", y="query", value="weight", choose="head")
-    return View("attention", "attention of a head, from queries to keys", chart)
+    view = View("attention", "attention of a head, from queries to keys", chart)
+    yield Section("Attention of each head to one sentence", (view,), folded=True)
 
 
 def write(page: HeadsPage, directory: Path) -> Path:

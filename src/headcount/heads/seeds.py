@@ -22,10 +22,10 @@ from headcount.heads.importance import PROXIES, harms
 from headcount.heads.interface import KINDS, Head, heads_named
 from headcount.heads.observed import VIEWS
 from headcount.heads.replication import half_effects, match, same_pairs, shares
-from headcount.heads.results import POINTS, SENTENCE, Results, Row, Study
+from headcount.heads.results import Results, Row, Study
 from headcount.heads.roles import NEAR, positional_heads
 from headcount.heads.statistics import LOSS
-from headcount.heads.table import ALL, CUTTING_UNITS, Rows, cuts, cutting, framed, guarded, importance
+from headcount.heads.table import ALL, CUTTING_UNITS, UNITS, Rows, cuts, cutting, framed, guarded, importance
 from headcount.heads.twin_shares import largest_share, twin_shares
 from headcount.statistics.bootstrap import Floats
 from headcount.statistics.max_t import DRAWS, ERROR
@@ -180,7 +180,7 @@ def alignment(run: Results, error: float) -> Rows:
 def proxies(run: Results, error: float) -> Rows:
     """Rank correlations over heads, by proxy, and the reliability."""
     order = [*(f"proxy.{proxy}.rank" for proxy in PROXIES), "proxy.reliability"]
-    rows = [row for row in importance(run) if row.head == ALL and not np.isnan(row.estimate)]
+    rows = [row for row in importance(run) if row.head == ALL]
     for row in sorted(rows, key=lambda row: order.index(row.endpoint)):
         yield row._replace(head="", low=-1, high=1)
 
@@ -253,12 +253,12 @@ def replicated(runs: Mapping[str, Sequence[Results]], error: float) -> Iterator[
 
 def contrasts(runs: Mapping[str, Sequence[Results]], error: float) -> Iterator[tuple[str, Row]]:
     """The effective number of heads of the loss as a share of all heads, each row less the first one, with Welch's
-    interval; both need three runs or more that differ."""
+    interval, which holds for all at once (Bonferroni); both need three runs or more that differ."""
     found = {label: [list(islice(spread(run, error), 2))[1].estimate for run in own] for label, own in runs.items()}
     known = {label: own for label, own in found.items() if len(own) > 2 and np.std(own) > 0}  # NaN: not known
     for (first, base), (label, own) in ((next(iter(known.items())), each) for each in list(known.items())[1:]):
         test = stats.ttest_ind(own, base, equal_var=False)
-        ends, value = test.confidence_interval(1 - ERROR), float(np.mean(own) - np.mean(base))
+        ends, value = test.confidence_interval(1 - ERROR / (len(known) - 1)), float(np.mean(own) - np.mean(base))
         names = f"{label} − {first}", "spread.contrast", LOSS
         yield label, Row(*names, value, float(ends.low), float(ends.high), None, "", len(own), "share of heads")
 
@@ -270,8 +270,7 @@ def matched(runs: Mapping[str, Sequence[Results]], error: float) -> Iterator[tup
         columns = own[0].effects("zero", "margin").columns
         if len(own) < 2 or len({run.heads for run in own}) > 1 or len(columns) < 2:
             continue
-        arrays = [run.parts["ablation"] for run in own]
-        found = match(arrays)
+        found = match([run.parts["ablation"] for run in own])
         for name, value, p in (("observed", found.similarity, found.p), ("at random", found.null, None)):
             yield label, Row(label, "matched.similarity", name, value, p=p, runs=len(own), unit="similarity")
         for endpoint in ("accuracy", "margin"):
@@ -281,11 +280,8 @@ def matched(runs: Mapping[str, Sequence[Results]], error: float) -> Iterator[tup
             for head, column in np.ndindex(*differs.shape):
                 if columns[column] != LOSS or endpoint == "margin":
                     _, mean, low, high, _ = seed_mean(effects[:, head, column])
-                    where, unit = f"{label}:{found.names[head]}", SENTENCE if endpoint == "margin" else POINTS
-                    names, verdict = (
-                        (where, f"matched.{endpoint}", columns[column]),
-                        f"differs in {differs[head, column]}",
-                    )
+                    names = f"{label}:{found.names[head]}", f"matched.{endpoint}", columns[column]
+                    verdict, unit = f"differs in {differs[head, column]}", UNITS[endpoint]
                     yield label, Row(*names, mean, low, high, None, verdict, len(own), unit)
 
 

@@ -80,10 +80,10 @@ def twins(run: Results) -> Rows:
         yield from of_shares(twin_shares(run.parts["twins"], level))
 
 
-def of_shares(found: Shares) -> Rows:
+def of_shares(found: Shares, endpoint: str = "share") -> Rows:
     for row, column in np.ndindex(*found.share.shape):
         figures = cell((row, column), found.share, found.low, found.high)
-        names = found.rows[row], "twins.share", found.phenomena[column]
+        names = found.rows[row], f"twins.{endpoint}", found.phenomena[column]
         yield Row(*names, *figures, verdict="clear" if found.clear[row, column] else "undecided", unit="share")
 
 
@@ -96,15 +96,18 @@ def paths(run: Results) -> Rows:
 
 
 def importance(run: Results) -> Rows:
-    """Proxies by gradient, and their rank correlation with the harm of removing a head."""
+    """Proxies by gradient, and their rank correlation with the harm of removing a head, where they are known."""
     found = guide(run.parts["importance"], run.parts["ablation"])
     for column, name in enumerate(found.columns):
+        figures: list[tuple[str, str, float]] = []
         for number, proxy in enumerate(PROXIES):
-            yield Row(ALL, f"proxy.{proxy}.rank", name, found.rank[number, column], unit="rank correlation")
+            figures.append((ALL, f"proxy.{proxy}.rank", float(found.rank[number, column])))
             if name == LOSS or proxy != "loss_importance":  # which has one figure a head
-                for head, value in zip(found.heads, found.proxies[proxy][:, column].tolist(), strict=True):
-                    yield Row(head, f"proxy.{proxy}", name, value, unit=SENTENCE)
-        yield Row(ALL, "proxy.reliability", name, found.reliability[column], unit="rank correlation")
+                values = found.proxies[proxy][:, column].tolist()
+                figures += ((head, f"proxy.{proxy}", value) for head, value in zip(found.heads, values, strict=True))
+        for head, endpoint, value in (*figures, (ALL, "proxy.reliability", float(found.reliability[column]))):
+            if not np.isnan(value):
+                yield Row(head, endpoint, name, value, unit="rank correlation" if head == ALL else SENTENCE)
 
 
 def pairs(run: Results) -> Rows:
@@ -154,7 +157,7 @@ def whole(run: Results) -> Rows:
 
 def encoder(run: Results) -> Rows:
     """The share of the encoder's whole output at aligned words: the most that encoder heads can have."""
-    return of_shares(encoder_limit(run.parts["twins"]))
+    return of_shares(encoder_limit(run.parts["twins"]), "limit")
 
 
 def links(run: Results) -> Rows:
@@ -245,7 +248,7 @@ def run_rows(run: Results, debug: bool = False) -> tuple[list[Row], list[str]]:
     for function, parts in PARTS.items():
         if run.parts.keys() >= set(parts):
             rows += guarded(function.__name__, lambda each=function: each(run), flags, debug)  # type: ignore[misc]
-    return [row for row in rows if row.endpoint.startswith("twins") or not np.isnan(row.estimate)], flags
+    return rows, flags
 
 
 def guarded(name: str, make: Callable[[], Iterable[Found]], flags: list[str], debug: bool) -> list[Found]:
@@ -264,7 +267,7 @@ def framed(rows: Iterable[Row]) -> pd.DataFrame:
     """The rows as a table with more columns for views.
 
     kind, layer: of the head, such as cross and cross2; empty for what is no head. level: "head", "layer" or "". harm:
-    the estimate with the sign of harm. sure: whether it is told from chance. left, step: numbers in the name, if it
+    an effect with the sign of harm. sure: whether it is told from chance. left, step: numbers in the name, if it
     has them. first, second: heads of a pair or a path. order: the endpoint after its first dot.
     """
     table = pd.DataFrame(list(rows), columns=list(Row._fields))
@@ -272,7 +275,7 @@ def framed(rows: Iterable[Row]) -> pd.DataFrame:
     named = table["head"].str.extract(r"(?:^|:)(?P<layer>(?P<kind>encoder|decoder|cross)\d+)(?P<number>\.\w+)?$")
     table["kind"], table["layer"] = named["kind"].fillna(""), named["layer"].fillna("")
     table["level"] = np.where(named["number"].notna(), "head", np.where(table["layer"] != "", "layer", ""))
-    rises = table["endpoint"].str.contains(r"\.loss$|interaction|redundant|shapley|proxy|link|recurrence|spread|role")
+    rises = (table["column"] == LOSS) | table["endpoint"].str.startswith("pairs")
     table["harm"] = np.where(rises, table["estimate"], -table["estimate"])
     table["sure"] = table["verdict"].isin(["differs", "clear", "role", "follows"])
     table["left"] = table["head"].str.extract(r"(\d+) left$", expand=False).astype(float)
