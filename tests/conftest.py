@@ -233,9 +233,7 @@ def sweep(tmp_path) -> Path:
 @pytest.fixture
 def undrawn(monkeypatch):
     """Plots are empty, since drawing takes most of the time."""
-    from headcount.report import charts, drawing  # here, since few tests need them
-    from headcount.report.plot import Plot
+    from headcount.report import page  # here, since few tests need it
 
-    monkeypatch.setattr(charts, "rendered", lambda spec: "")
-    monkeypatch.setattr(charts, "library", lambda: "")
-    monkeypatch.setattr(drawing, "drawn", lambda name, title, *_: Plot(name, title, ""))
+    monkeypatch.setattr(page, "drawn", lambda spec: "<svg></svg>")
+    monkeypatch.setattr(page, "bundle", lambda: "")

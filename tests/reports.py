@@ -1,13 +1,13 @@
 """Pages of toy sweeps, and their parts."""
 
 import json
+import re
 from pathlib import Path
 
-from headcount.report.blocks import Section
-from headcount.report.page import Page, make_page
+from headcount.report.page import Page, Section
 from headcount.report.read import read_sweep
 from headcount.report.study import Margins, Study
-from headcount.report.table import Table
+from headcount.report.write import make_page
 
 ROWS = {1: 0.45, 4: 0.2}
 MARGINS = Margins(bleu=0.5, loss=0.02, accuracy=5.0)
@@ -59,6 +59,18 @@ def section_of(page: Page, title: str) -> Section:
     return section
 
 
-def table_of_section(page: Page, title: str) -> Table:
-    (table,) = (block for block in section_of(page, title).blocks if isinstance(block, Table))
-    return table
+class Table:
+    """A table of a section: headers and cells as text."""
+
+    def __init__(self, section: Section, number: int = 0) -> None:
+        texts = [block for block in section.blocks if isinstance(block, str) and block.startswith("|")]
+        lines = [line for line in texts[number].splitlines() if line.startswith("|")]
+        rows = [
+            [re.sub(r"\\(.)", r"\1", cell.strip()) for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines
+        ]
+        self.headers, _, *self.cells = rows
+
+
+def table_of_section(page: Page, title: str, number: int = 0) -> Table:
+    """Its first table, or that with a number."""
+    return Table(section_of(page, title), number)

@@ -21,7 +21,7 @@ from headcount.heads.interface import Heads
 from headcount.heads.likelihood import token_log_probs
 from headcount.heads.orders import ORDERS, Choice, estimated_anew, random_orders, without
 from headcount.heads.results import Results
-from headcount.heads.sections.cutting import subject
+from headcount.heads.table import cuts
 from headcount.run.opened import make_translator, open_run
 from headcount.statistics.bootstrap import bleu_of, sentence_counts
 
@@ -281,9 +281,8 @@ def test_curves_and_limits_are_those_by_hand():
 
     assert free_by_loss(arrays, 0.01) == {"greedy": 2}
     assert free_by_bleu(arrays, 0.5) == {"greedy": 0}
-    found = subject(Results("a", Path("a"), ("en", "de"), {"cutting": arrays}, BOUNDS))
-    assert found.findings == ("0 of 3 heads can go for less than 0.5 BLEU without training afterwards.",)
-    assert found.section.blocks[-1].cells[0] == ("true loss after each cut", "0", "2")
+    found = cuts(Results("a", Path("a"), ("en", "de"), {"cutting": arrays}, BOUNDS))
+    assert [(row.column, row.estimate) for row in found if row.endpoint == "cut.greedy"] == [("bleu", 0), ("loss", 2)]
     assert free_by_bleu(arrays, bound=50) == {"greedy": 2}
 
 

@@ -14,8 +14,8 @@ from headcount.data.batches import Sentences
 from headcount.data.tokenizer import BOS, EOS
 from headcount.heads.interactions import interaction_table, joint_table, matrix, pairs_of, redundancies, without_pairs
 from headcount.heads.interface import Heads
-from headcount.heads.sections import pairs
 from headcount.heads.shapley import marginals, orders, shapley, values
+from headcount.heads.table import redundant
 
 
 @pytest.fixture(scope="module")
@@ -86,16 +86,15 @@ def test_heads_that_are_not_free_to_cut_alone_are_not_redundant():
 
 def test_heads_with_the_largest_interaction_do_not_replace_each_other_if_each_is_needed():
     arrays = planted()
-    assert pairs.subject(results(pairs=arrays)).findings == (
-        "cross1.1 and cross1.2 may replace each other in order: each alone is free to cut, and together they cost "
-        f"{redundancies(arrays, BOUNDS)[0].together:.2f} nats a sentence.",
-    )
+    (row,) = redundant(results(pairs=arrays))
+    assert (row.head, row.column) == ("cross1.1 + cross1.2", "order")
+    assert row.low < row.estimate < row.high
     # Each alone costs 2 nats of loss, and together they cost 3 more than both.
     arrays["zero.right"][:] = 0
     arrays["zero.reference"][[1, 2, 4]] -= np.array([2, 2, 7])[:, None]
     table = interaction_table(arrays)
     assert table.verdict[0, table.columns.index("loss")] == "differs"
-    assert pairs.subject(results(pairs=arrays)).findings == ()
+    assert not list(redundant(results(pairs=arrays)))
 
 
 def game(on):

@@ -15,8 +15,9 @@ from headcount.data.tokenizer import EOS
 from headcount.heads.evaluation_set import evaluation_set
 from headcount.heads.interface import Heads
 from headcount.heads.measure import PARTS
-from headcount.heads.page import html, run_page
+from headcount.heads.page import run_page
 from headcount.heads.results import Results
+from headcount.report.page import markdown
 
 TRANSLATING = {"bleu", "cutting", "training", "examples", "attention"}
 TWO_LAYERS = {**ONE_LAYER, "encoder_layers": 2, "decoder_layers": 2, "positions": "learned", "max_positions": 18}
@@ -63,7 +64,7 @@ def test_every_part_measures_a_model_with_odd_heads(model, undrawn):
         **{name: evaluation_set(run, splits[name]) for name in ("valid", "test")},
     )
     parts = {part.name: part.measure(given, lambda done: None) for part in PARTS if part.name not in TRANSLATING}
-    page = run_page(Results("a run", Path("runs/a"), ("en", "de"), parts, BOUNDS))
-    assert page.page.flags == ()
-    assert html(page)
-    assert all(np.isfinite(row.estimate) for row in page.rows if not row.endpoint.startswith("twins"))
+    page = run_page(Results("a run", Path("runs/a"), ("en", "de"), parts, BOUNDS), debug=True)
+    assert markdown(page.page)
+    assert all(view.spec for view in page.page.views)
+    assert np.isfinite(page.table[~page.table["endpoint"].str.startswith("twins")]["estimate"]).all()

@@ -1,20 +1,14 @@
 """Attention maps."""
 
-import re
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
-from built import built
 from conftest import completed, refused
 
 from headcount.errors import InputError
 from headcount.report.attention_arrays import write
-from headcount.report.attention_maps import attention_maps, draw, plot
+from headcount.report.attention_maps import attention_maps, draw
 from headcount.run.opened import open_run
-
-WINDOW = built("attention/gaussian_window")
 
 
 @pytest.mark.medium
@@ -22,19 +16,17 @@ def test_every_head_of_every_layer_is_drawn(home, tmp_path):
     (tmp_path / "runs").symlink_to(home / "runs")
     sentence = "the dog sees the cat"
     completed("heads", "run=runs/first", f"text={sentence}", "attention=seen", cwd=tmp_path)
-    assert {path.name for path in (tmp_path / "seen").iterdir()} == {"attention.html"} | {
-        f"{kind}_1.svg" for kind in ("cross", "encoder", "decoder")
-    }
-    page = (tmp_path / "seen" / "attention.html").read_text()
-    assert page.count("<svg") == 3
-    assert page.count("head 2") == 3
-    assert sentence in page
-    assert not re.search(r'(src|href)="http|url\(http|@import', page)
-    ids = re.findall(r'\bid="([^"]+)"', page)
-    assert len(ids) == len(set(ids))
+    assert {path.name for path in (tmp_path / "seen").iterdir()} == {"attention.html", "attention.md", "plots"}
+    plots = {path.stem: path.read_text(encoding="utf-8") for path in (tmp_path / "seen" / "plots").iterdir()}
+    assert set(plots) == {f"{kind}_1" for kind in ("cross", "encoder", "decoder")}
+    assert all(svg.count(">head 2<") == 1 for svg in plots.values())
+    assert "▁the" in plots["cross_1"]
+    page = (tmp_path / "seen" / "attention.html").read_text(encoding="utf-8")
+    assert page.count('<script type="application/gzip">') == 3
+    assert f"<h1>{sentence}</h1>" in page
     completed("heads", "run=runs/first", f"text={sentence}", "attention=again", cwd=tmp_path)
-    for path in (tmp_path / "seen").glob("*.svg"):
-        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
+    for name, svg in plots.items():
+        assert svg == (tmp_path / "again" / "plots" / f"{name}.svg").read_text(encoding="utf-8")
 
 
 @pytest.mark.medium
@@ -55,41 +47,11 @@ def test_weights_stand_beside_their_tokens(home):
     for layer in seen.layers:
         assert layer.weights.shape == (2, len(layer.queries), len(layer.keys))
         torch.testing.assert_close(layer.weights.sum(-1), torch.ones(layer.weights.shape[:2]))
-        assert layer.windows is None
     cross, encoder, decoder = seen.layers
     assert "".join(encoder.keys) == "▁the▁dog▁sees▁the▁cat</s>"
     assert "".join(cross.queries) == "<s>▁der▁Hund▁sieht▁den▁Kater"
     assert not decoder.weights.triu(1).any()
     assert attention_maps(run, "the dog sees the cat").target == run.translator.translate(["the dog sees the cat"])[0]
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize(
-    ("model", "settings"),
-    [
-        ("rnn_graves", {}),
-        ("nano", {"encoder_layers": 1, "decoder_layers": 2, "d_feed_forward": 16, "self_attention": WINDOW}),
-        ("nano", {"encoder_layers": 1, "decoder_layers": 2, "d_feed_forward": 16}),
-    ],
-)
-def test_the_windows_drawn_are_those_that_were_looked_through(model, settings, home):
-    run = open_run(home / "runs" / "first")
-    torch.manual_seed(0)
-    sizes = {"vocab_size": run.tokenizer.target.vocab_size, "d_model": 16, "num_heads": 2}
-    run = replace(run, model=built(f"model/{model}", **sizes, cross_attention=WINDOW, **settings).eval())
-    seen = attention_maps(run, "the dog sees the cat", "der Hund sieht den Kater")
-    windowed = {"cross", "encoder", "decoder"} if "self_attention" in settings else {"cross"}
-    layers = [layer for layer in seen.layers if layer.kind in windowed]
-    assert len(layers) == {"rnn_graves": 1, "nano": 5 if "self_attention" in settings else 2}[model]
-    for layer in layers:
-        heights, widths, centres = (part[..., None] for part in layer.windows)
-        places = torch.arange(1, len(layer.keys) + 1)
-        through = (heights * torch.exp(-widths * (centres - places) ** 2)).sum(dim=2)
-        through = through.tril() if layer.kind == "decoder" else through
-        torch.testing.assert_close(through, layer.weights)
-        assert (centres.diff(dim=1) > 0).all()
-        assert "head 2" in plot(layer).svg
-    assert all(layer.windows is None for layer in seen.layers if layer.kind not in windowed)
 
 
 @pytest.mark.medium

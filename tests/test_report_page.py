@@ -1,30 +1,145 @@
-"""The page of a report: charts, translations that differ; and in a browser, where there is one."""
+"""The page of a report and the views on it; sections of charts; and in a browser, where there is one."""
 
 import json
 import re
 import shutil
+from html.parser import HTMLParser
 
 import numpy as np
+import pandas as pd
 import pytest
 from reports import ROWS, edit, job, page_of, table_of_section
 from sweeps import sentences, write_sweep
 
-from headcount.report.blocks import Plots
-from headcount.report.plot import Plot
-from headcount.report.read import read_sweep
+from headcount.report.page import Marked, Page, Section, View, code, escaped, html, markdown, markdown_table, write
 from headcount.report.sections.translations import sentence_bleu, sentence_gaps
-from headcount.report.write import html
+from headcount.report.views import curve, forest, graph, heat_map, ranked
 from headcount.statistics.bootstrap import sentence_counts
 
+EVIL = "</script><b>a|b_c_ *d* [x](javascript:1) `e`</b>"
+TABLE = pd.DataFrame(
+    {
+        "the.label": ["b", "a", EVIL] * 2,
+        "column": ["x", "y", "x"] * 2,
+        "value": [1.0, -2.0, 0.5, 30.0, 10.0, 20.0],
+        "low": [0.0, -3.0, 0.1, 29.0, 9.0, 19.0],
+        "high": [2.0, -1.0, 0.9, 31.0, 11.0, 21.0],
+        "weak": [True, False, False] * 2,
+        "text": ["1", "-2", ".5", "30", "10", "20"],
+        "kind": ["zero"] * 3 + ["mean"] * 3,
+    }
+)
+ENDS = {"low": "low", "high": "high"}
+EDGES = pd.DataFrame({"source": ["p", "q"], "target": ["q", "r"], "value": [0.5, -1.0]})
+NODES = pd.DataFrame({"name": ["p", "q", "r"], "x": [0, 1, 2], "y": [0, 1, 0]})
+HALF = TABLE[:3]
+VIEWS = {  # the chart, and texts in their order
+    "heat map": (heat_map(HALF, x="column", y="the.label", value="value", text="text", faint="weak"), ["b", "a"]),
+    "ranked": (ranked(HALF, label="the.label", value="value"), ["b", EVIL[:3], "a"]),
+    "ranked, chosen": (ranked(TABLE, label="the.label", value="value", **ENDS, choose="kind"), ["b", EVIL[:3], "a"]),
+    "curve": (curve(TABLE, x="value", y="high", colour="kind", log=False), ["zero", "mean"]),
+    "forest": (forest(HALF, label="the.label", value="value", **ENDS, at=None), ["b", "a", EVIL[:3]]),
+    "graph": (graph(NODES, EDGES), ["p", "q", "r"]),
+}
 
-def specs_of(page) -> dict[str, dict]:
-    return {plot.name: json.loads(plot.spec) for plot in page.plots}
+
+@pytest.mark.medium
+@pytest.mark.parametrize(("chart", "texts"), VIEWS.values(), ids=VIEWS)
+def test_a_view_draws_its_table_in_order(chart, texts):
+    svg = View("name", "title", chart).svg()
+    found = re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+    places = [next(i for i, text in enumerate(found) if text.startswith(name.replace("<", "&lt;"))) for name in texts]
+    assert places == sorted(places)
+    assert "currentColor" in svg
+    assert "prefers-color-scheme:dark" in svg
+    assert not re.search(r"#0{6}\b|NaN|<script", svg)
+
+
+def spec_of(chart) -> dict:
+    return json.loads(View("name", "title", chart).spec)
+
+
+def test_a_heat_map_is_centred_on_zero_for_each_choice():
+    spec = spec_of(heat_map(TABLE, x="column", y="the.label", value="value", choose="kind"))
+    low, middle, _, high = spec["layer"][0]["encoding"]["color"]["scale"]["domain"]
+    ends = {"zero": 2.0, "mean": 30.0}
+    assert (low["expr"], middle, high["expr"]) == (f"-({json.dumps(ends)})[chosen]", 0, f"({json.dumps(ends)})[chosen]")
+    (choice,) = spec["params"]
+    assert (choice["value"], choice["bind"]["options"]) == ("zero", ["zero", "mean"])
+    assert spec["layer"][0]["transform"] == [{"filter": "datum.choose == chosen"}]
+
+
+def test_a_heat_map_of_no_loss_has_no_blue():
+    spec = spec_of(heat_map(TABLE.assign(value=TABLE["value"].abs()), x="column", y="the.label", value="value"))
+    assert spec["layer"][0]["encoding"]["color"]["scale"]["domain"] == [0, 30.0]
+
+
+def test_edges_are_as_wide_as_their_values_and_coloured_by_sign():
+    spec = spec_of(graph(NODES, EDGES))
+    lines = next(rows for rows in spec["datasets"].values() if "size" in rows[0])
+    assert [(line["x"], line["x2"], line["size"], line["sign"]) for line in lines] == [
+        (0, 1, 0.5, True),
+        (1, 2, 1, False),
+    ]
+
+
+class Tags(HTMLParser):
+    """The names and addresses of a page, and whether its elements close."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open, self.tags, self.links = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+        self.links += [value for name, value in attributes if name in ("src", "href") and value[0] != "#"]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def hostile() -> Page:
+    table = markdown_table((EVIL, "b"), [(EVIL, Marked("[c](d/)")), ("e\n|f", "1")], words=(0,), note="A *note*.")
+    view = View("drawn", EVIL, ranked(TABLE, label="the.label", value="value"))
+    folded = Section(EVIL, (code(f"```\n{EVIL}", "yaml"),), folded=True)
+    return Page(EVIL, EVIL, escaped(EVIL), (EVIL,), (Section(EVIL, (table, escaped(EVIL), view, folded)),))
+
+
+@pytest.mark.medium
+def test_text_of_users_is_text_and_the_page_needs_nothing_else(tmp_path):
+    path = write(hostile(), tmp_path, "page")
+    text = path.read_text(encoding="utf-8")
+    assert path.stat().st_size < 3_000_000
+    text = re.sub(r"(<script[^>]*>).*?</script>", r"\1</script>", text, flags=re.DOTALL)
+    page = Tags(text)
+    assert not page.open
+    assert not {"b", "link", "iframe"} & set(page.tags)
+    assert page.tags.count("script") == 3  # the chart, Vega, and what draws the chart
+    assert page.links == ["d/", "plots/drawn.svg"]  # the second where scripts are off
+    assert not re.search(r"@import|url\(", text)
+    assert "<h1>&lt;/script&gt;&lt;b&gt;a|b_c_ *d* [x](javascript:1) `e`&lt;/b&gt;</h1>" in text
+    assert page.tags.count("td") == 4
+    assert '<div class="wide" tabindex="0"><table>' in text
+    assert {path.name for path in tmp_path.rglob("*.*")} == {"page.html", "page.md", "drawn.svg"}
+    marked = (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert "](plots/drawn.svg)" in marked
+    assert "````yaml\n```" in marked
+
+
+@pytest.mark.parametrize(
+    "text", ["1. x", "12) x", "# x", "- x", "> x", "a_b_ *c*", "&amp;", "-3", "27.5 [1, 2]", "a\nb"]
+)
+def test_escaped_text_is_shown_unchanged(text):
+    shown = html(Page("", "", escaped(text))).partition('<p class="verdict"></p>')[2].partition("</header>")[0]
+    assert shown.strip() == f"<p>{text.replace('&', '&amp;').replace('>', '&gt;')}</p>".replace("\n", " ")
 
 
 def test_the_primary_endpoint_comes_first(sweep, undrawn):
     """A frame shows the first columns of a wide table; the rest scrolls."""
-    headers = table_of_section(page_of(sweep), "Results").headers
-    assert headers[1] == "BLEU on valid + test"
+    assert table_of_section(page_of(sweep), "Results").headers[1] == "BLEU on valid + test"
 
 
 def test_sentence_bleu_by_hand():
@@ -39,9 +154,8 @@ def test_sentence_bleu_by_hand():
 
 
 def test_a_gap_is_between_the_nearest_runs():
-    right, wrong = (
-        sentence_counts([text], ["der Hund sieht den Kater"], "13a") for text in ("der Hund sieht den Kater", "x")
-    )
+    texts = ("der Hund sieht den Kater", "x")
+    right, wrong = (sentence_counts([text], ["der Hund sieht den Kater"], "13a") for text in texts)
     same, none, mixed = [right, right], [wrong, wrong], [right, wrong]
     assert sentence_gaps(same, none) == pytest.approx(100)
     assert sentence_gaps(none, same) == pytest.approx(-100)
@@ -49,41 +163,27 @@ def test_a_gap_is_between_the_nearest_runs():
 
 
 @pytest.mark.medium
-def test_every_run_is_a_mark_that_leads_to_it(sweep, undrawn):
-    page = page_of(sweep)
-    text = html(page, "")
-    table = table_of_section(page, "Every run")
-    assert [line[0] for line in table.cells] == [run.name for run in read_sweep(sweep).runs]
-    for name, spec in specs_of(page).items():
-        if name != "differences":  # its marks are pairs of runs
-            found = {mark["href"] for layer in spec["layer"] for mark in layer["data"]["values"] if "href" in mark}
-            assert found == {f"#run-{number}" for number in (1, 2, 3, 4)}, name
-    assert set(re.findall(r'id="(run-\d+)"', text)) == {f"run-{number}" for number in (1, 2, 3, 4)}
-    assert 'href="model.num_heads%3D4%2Cseed%3D2/"' in text
-    assert "num_heads%3D4" not in html(page)
-
-
-@pytest.mark.medium
 def test_a_measure_can_be_chosen(sweep, undrawn):
-    specs = specs_of(page_of(sweep))
     known = ["BLEU on valid + test", "valid BLEU", "valid chrF", "validation loss, nats", "test BLEU", "test chrF"]
-    for name in ("bleu", "differences"):
-        (choice,) = specs[name]["params"]
-        lengths = ["length ratio", "brevity penalty"] if name == "bleu" else ["brevity penalty"]
-        assert choice["bind"]["options"] == [*known, *lengths]
-        assert choice["value"] == known[0]
+
+    def options(name: str) -> list[str]:
+        (view,) = (view for view in page_of(sweep).views if view.name == name)
+        (choice,) = json.loads(view.spec)["params"]
+        return choice["bind"]["options"]
+
+    assert options("differences") == [*known, "brevity penalty"]
+    assert options("quality")[:8] == [*known, "length ratio", "brevity penalty"]
+    assert all(name.startswith("BLEU, ") for name in options("quality")[8:])
     for path in sweep.glob("*/metrics.json"):
         edit(path, valid__loss=None)
-    specs = specs_of(page_of(sweep))
-    assert "loss" not in specs
-    assert known[3] not in specs["bleu"]["params"][0]["bind"]["options"]
+    assert known[3] not in options("quality")
 
 
 @pytest.mark.medium
 def test_translations_that_differ_in_all_runs(sweep, undrawn):
     title = "Translations that differ"
     table = table_of_section(page_of(sweep), title)
-    assert table.headers == ("reference", "4", "1", "gap")
+    assert table.headers == ["reference", "4", "1", "gap"]
     gaps = [float(line[-1]) for line in table.cells]
     assert gaps == sorted(gaps, reverse=True)
     assert min(gaps) > 0
@@ -98,83 +198,41 @@ def test_translations_that_differ_in_all_runs(sweep, undrawn):
 def test_without_anything_to_show_a_section_is_absent(tmp_path, undrawn):
     folder = write_sweep(tmp_path / "one", {4: 0.2}, seeds=(1, 2), lines=20, study=None)
     titles = {section.title for section in page_of(folder).sections}
-    assert not titles & {"Translations that differ", "Every pair of rows: BLEU on valid + test"}
+    assert not titles & {"Translations that differ", "Every pair of rows"}
+    assert "There is a single row" in markdown(page_of(folder))
 
 
-def test_a_drawing_of_its_own_has_no_links_into_the_page():
-    marks = '<a xlink:href="#run-1"><path id="clip"/></a><g clip-path="url(#clip)"/>'
-    svg = f'<svg width="1" height="2" viewBox="0 0 1 2">{marks}</svg>'
-    plot = Plot("name", "a title", svg, "{}")
-    assert "<a" not in plot.file
-    shown = plot.inline("1-")
-    assert 'id="1-name-clip"' in shown
-    assert "url(#1-name-clip)" in shown
-    assert 'href="#run-1"' in shown
-    assert '<svg role="img" aria-label="a title" viewBox="0 0 1 2">' in shown
-
-
-@pytest.fixture
-def browser():
-    """Headless Chromium, whose console is read."""
-    webdriver = pytest.importorskip("selenium.webdriver")
-    from selenium.webdriver.chrome.service import Service
-
-    if not (program := shutil.which("chromedriver")):
-        pytest.skip("needs Chromium and its driver")
-    options = webdriver.ChromeOptions()
-    for option in ("headless=new", "no-sandbox", "window-size=1200,900"):
-        options.add_argument(f"--{option}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(program))
-    driver.set_script_timeout(300)
-    yield driver
-    driver.quit()
-
-
-LIVE = """
-const done = arguments[arguments.length - 1], figures = [...document.querySelectorAll("figure")];
-const check = () => figures.every((each) => "live" in each.dataset) ? done(figures.length) : setTimeout(check, 100);
-check();
-"""
-POINTER = """
-const mark = document.querySelector("figure path[aria-roledescription=circle]");
-const box = mark.getBoundingClientRect(), at = { clientX: box.x + box.width / 2, clientY: box.y + box.height / 2 };
-for (const kind of ["pointerover", "mouseover", "pointermove", "mousemove", "mousedown", "mouseup", "click"])
-  mark.dispatchEvent(new MouseEvent(kind, { bubbles: true, view: window, ...at }));
-const done = arguments[arguments.length - 1];
-setTimeout(() => done([document.querySelector("#vg-tooltip-element").textContent, location.hash]), 300);
-"""
 CHOOSE = """
 const [place, value, done] = arguments, choice = document.querySelectorAll("select")[place];
 choice.value = value;
 for (const kind of ["input", "change"]) choice.dispatchEvent(new Event(kind, { bubbles: true }));
-setTimeout(() => done(document.querySelector("figure").textContent), 300);
+setTimeout(() => done(), 300);
 """
-NAMES = "return Math.max(...[...document.querySelectorAll('th[scope=row]')].map((each) => each.offsetWidth))"
-OPTIONS = "return [...document.querySelectorAll('select')[arguments[0]].options].map((each) => each.value)"
+LIVE = "return document.querySelectorAll('figure svg').length"
+OPTIONS = "return [...document.querySelectorAll('select')].map((each) => [...each.options].map((one) => one.value))"
 
 
 @pytest.mark.slow
-def test_the_page_in_a_browser(tmp_path, browser):
-    from headcount.report.write import report
+def test_the_page_in_a_browser(tmp_path):
+    webdriver = pytest.importorskip("selenium.webdriver")
+    from selenium.webdriver.chrome.service import Service
+    from selenium.webdriver.support.wait import WebDriverWait
 
-    folder = write_sweep(tmp_path / "sweep", ROWS, lines=60)
-    page = report(str(folder), None, 0.3, 100, {"bleu": 0.5, "loss": 0.02, "accuracy": 5.0})
-    assert page.stat().st_size < 3_000_000
-    browser.get(page.resolve().as_uri())
-    assert browser.execute_async_script(LIVE) == sum(
-        len(block.plots) for section in page_of(folder).sections for block in section.blocks if isinstance(block, Plots)
-    )
-    tooltip, place = browser.execute_async_script(POINTER)
-    assert "seed" in tooltip
-    assert place == "#run-1"
-    assert "test chrF" in browser.execute_async_script(CHOOSE, 0, "test chrF")
-    for width in (1200, 390):
-        browser.set_window_size(width, 900)
-        assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
-    choices = browser.execute_script("return [...document.querySelectorAll('select')].map((each) => each.name)")
-    assert 0 < browser.execute_script(NAMES) <= 0.5 * browser.execute_script("return window.innerWidth")
-    for place, name in enumerate(choices):
-        for value in browser.execute_script(OPTIONS, place) if name.startswith("measure") else ():
-            browser.execute_async_script(CHOOSE, place, value)
-    assert browser.get_log("browser") == []
+    if not (program := shutil.which("chromedriver")):
+        pytest.skip("needs Chromium and its driver")
+    page = page_of(write_sweep(tmp_path / "sweep", ROWS, lines=60))
+    path = write(page, tmp_path / "out", "page")
+    options = webdriver.ChromeOptions()
+    for option in ("headless=new", "no-sandbox", "window-size=1200,900"):
+        options.add_argument(f"--{option}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    with webdriver.Chrome(options=options, service=Service(program)) as browser:
+        browser.get(path.resolve().as_uri())
+        WebDriverWait(browser, 60).until(lambda found: found.execute_script(LIVE) == len(page.views))
+        for place, values in enumerate(browser.execute_script(OPTIONS)):
+            for value in values:
+                browser.execute_async_script(CHOOSE, place, value)
+        for width in (1200, 390):
+            browser.set_window_size(width, 900)
+            assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
+        assert browser.get_log("browser") == []

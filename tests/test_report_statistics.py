@@ -509,11 +509,11 @@ def test_a_phenomenon_that_one_row_fails_is_found():
     good, bad = {"order": (0.99, 0.0), "pronoun": (0.95, 0.0)}, {"order": (0.99, 0.0), "pronoun": (0.6, 0.02)}
     rows = [*results(draw, 2, 3, good), *results(draw, 1, 3, bad)]
     cells = {cell.phenomenon: cell for cell in contrastive_cells(rows)}
-    differing = {"order": [], "pronoun": [(0, 2), (1, 2)], "all": [(0, 2), (1, 2)]}
+    differing = {"order": [], "pronoun": [(0, 2), (1, 2)], "mean of all": [(0, 2), (1, 2)]}
     for name, cell in cells.items():
         assert [(p.first, p.second) for p in cell.comparison.differences if p.differs] == differing.pop(name)
     assert not differing
-    assert cells["all"].pairs == 250
+    assert cells["mean of all"].pairs == 250
 
 
 def test_pairs_come_in_the_order_of_rows():

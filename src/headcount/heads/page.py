@@ -1,131 +1,240 @@
-"""The pages of the heads of a run and of a sweep: HTML that needs nothing else, Markdown, CSV and drawings."""
+"""The pages of the heads of a run and of a sweep: text files ask the table of heads.csv, and views draw the answers.
 
-import csv
-import io
-import logging
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import astuple, dataclass, fields, replace
+A section is a file of `sections/run` or `sections/sweep`: lines `title:`, `query:` (of pandas, on the table of
+`framed`) and `view:` (a view of `VIEWS` with the columns it draws; it draws the last query above it), an empty line,
+and a note in Markdown, where {bleu} and {loss} are bounds.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.resources import files
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+import numpy as np
+import pandas as pd
 
+from headcount.command_lines import command
 from headcount.errors import InputError, reason
-from headcount.files import write_text
-from headcount.heads.cards import Card, attention, cards
-from headcount.heads.results import Results, Row, Study, Subject
-from headcount.heads.sections import SUBJECTS
-from headcount.heads.sections.over_seeds import STUDY_SUBJECTS
-from headcount.report.markdown import markdown
-from headcount.report.page import Page
-
-logger = logging.getLogger(__name__)
+from headcount.files import show, write_text
+from headcount.heads import findings
+from headcount.heads.interface import Head, heads_named
+from headcount.heads.results import Results, Row, Study
+from headcount.heads.roles import SIDES
+from headcount.heads.seeds import seed_table
+from headcount.heads.table import framed, guarded, heads_csv, run_rows
+from headcount.report import page as pages
+from headcount.report import views
+from headcount.report.page import Marked, Page, Section, View, escaped, markdown_table
 
 MEANING = (
     "encoder: self-attention of the encoder; decoder: that of the decoder; cross: from the decoder to the source. "
     "cross2.1 is head 1 of layer 2."
 )
+MOST = 2  # changed sentences a head
+DIGITS = {"points": 0, "%": 0, "step": 0}  # in cells; all other units have two
 
 
 @dataclass(frozen=True)
 class HeadsPage:
-    """A page with the rows of its heads.csv, its findings, the cards of heads and the sentences of attention."""
+    """A page with the table of its heads.csv and its findings."""
 
     page: Page
-    rows: tuple[Row, ...]
+    table: pd.DataFrame
     findings: tuple[str, ...]
-    cards: Sequence[Card] = ()
-    attention: Sequence[dict[str, Any]] = ()
 
 
-def run_page(results: Results, debug: bool = False) -> HeadsPage:
-    """The page of one run."""
-    found, flags = subjects(results, SUBJECTS, debug)
+def run_page(results: Results, debug: bool = False, more: Iterable[dict[str, Any]] = ()) -> HeadsPage:
+    """The page of one run; debug: raise what fails, instead of a flag. more: rows of heads.csv, see `Row`."""
+    rows, flags = run_rows(results, debug)
+    table = shown(framed([*rows, *(Row(**row) for row in more)]))
     source, target = results.languages
+    live = command("export", "format=page", run=show(results.directory))
     about = f"{len(results.heads)} heads of {results.name}, {source} to {target}. {MEANING}"
-    page = made(f"Heads of {results.name}", about, found, flags)
-    return HeadsPage(page, rows(found), findings(found), cards(results), attention(results))
+    links = (
+        f"{escaped(about)}\n\nSwitch heads off while the model translates, on a page that this command writes: `{live}`"
+    )
+    sections = list(of_files("run", table, vars(results.bounds), flags, debug))
+    folded: list[Section] = []
+    for make, part in ((changed, "examples"), (attended, "attention")):
+        if part in results.parts:
+            folded += guarded(part, partial(make, results.parts[part]), flags, debug)
+    sections += [Section("Sentences", tuple(folded))] if folded else []
+    return finished(f"Heads of {results.name}", links, table, findings.of_run(table, results), sections, flags)
 
 
 def study_page(study: Study, debug: bool = False) -> HeadsPage:
     """The page over the runs of a sweep; seeds are the unit."""
-    found, flags = subjects(study, STUDY_SUBJECTS, debug)
-    about = (
-        f"{len(study.runs)} runs of {study.directory.name}. Heads of different seeds have no common names. {MEANING}"
-    )
-    page = made(f"Heads over the runs of {study.directory.name}", about, found, [*study.notes, *flags])
-    done = f"All {len(study.runs)} runs are finished."
+    table, flags = seed_table(study, debug)
+    table = shown(table)
+    runs = len(study.runs)
+    about = escaped(f"{runs} runs of {study.directory.name}. Heads of different seeds have no common names. {MEANING}")
     if study.unfinished:
-        done = f"{len(study.runs)} of {len(study.runs) + len(study.unfinished)} runs are finished:"
-    return HeadsPage(replace(page, progress=done, unfinished=study.unfinished), rows(found), findings(found))
+        names = "; ".join(f"{each.name} {each.why}" for each in study.unfinished)
+        flags.insert(0, f"{runs} of {runs + len(study.unfinished)} runs are finished. Not yet: {names}")
+    parts = [arrays for run in study.runs for arrays in run.parts.values()]
+    if len({str(arrays["sentences"]) for arrays in parts if "sentences" in arrays}) > 1:
+        flags.append("Not all runs were measured on the same sentences.")
+    for part in dict.fromkeys(name for run in study.runs for name in run.parts):
+        some = sum(part in run.parts for run in study.runs)
+        flags += [f"Part {part} was measured in {some} of {runs} runs."] if some < runs else []
+    bounds = vars(study.runs[0].bounds) if runs else {}
+    sections = list(of_files("sweep", table, bounds, flags, debug, study.label))
+    told = findings.of_study(table, study)
+    title = f"Heads over the runs of {study.directory.name}"
+    return finished(title, about, table, told, sections, [*study.notes, *flags])
 
 
-def subjects(results: Any, modules: Iterable[ModuleType], debug: bool = False) -> tuple[list[Subject], list[str]]:
-    """All subjects whose part was measured, and a flag for each that failed; debug: raise its exception instead."""
-    found, flags = [], []
-    for module in modules:
-        name = module.__name__.rpartition(".")[2]
-        make: Callable[[Any], Subject | None] = module.subject
-        try:
-            subject = make(results)
-        except Exception as error:  # whatever is wrong with one subject, the others are right
-            if debug:
-                raise
-            flags.append(f"The section '{name}' is missing, since it failed: {type(error).__name__}: {error}")
-        else:
-            found += [subject] if subject else []
-    return found, flags
+def finished(
+    title: str, about: str, table: pd.DataFrame, told: Sequence[str], sections: Sequence[Section], flags: Sequence[str]
+) -> HeadsPage:
+    verdict = " ".join(told[:3]) or "No part of these results is shown to have an effect beyond chance."
+    return HeadsPage(Page(title, verdict, about, tuple(flags), tuple(sections)), table, tuple(told))
 
 
-def made(title: str, about: str, found: Sequence[Subject], flags: Sequence[str]) -> Page:
-    """A page of these subjects."""
-    verdict = " ".join(findings(found)[:3]) or "No part of these results is shown to have an effect beyond chance."
-    return Page(title, verdict, about, "", (), tuple(flags), tuple(each.section for each in found))
+def shown(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with the text of a cell, and whether it is drawn pale."""
+    digits = table["unit"].map(DIGITS).fillna(2).astype(int)
+    text = [
+        "–" if np.isnan(value) else f"{value:z.{places}f}".replace("-", "−") if value else "·"
+        for value, places in zip(table["estimate"], digits, strict=True)
+    ]
+    runs = table["verdict"].str.extract(r"differs in ([1-9]\d*)", expand=False)
+    return table.assign(text=text + (" / " + runs).fillna(""), pale=~table["sure"].astype(bool))
 
 
-def rows(found: Iterable[Subject]) -> tuple[Row, ...]:
-    """Rows of heads.csv."""
-    return tuple(row for subject in found for row in subject.rows)
+def of_files(
+    folder: str, table: pd.DataFrame, bounds: dict[str, float], flags: list[str], debug: bool, row: str = "row"
+) -> Iterator[Section]:
+    """The sections of the text files of a folder that have something to show. row: the name of the column "row"."""
+    for file in sorted(files("headcount.heads").joinpath("sections", folder).iterdir(), key=lambda each: each.name):
+        make = partial(section, file.name.removesuffix(".md"), file.read_text(encoding="utf-8"), table, bounds, row)
+        yield from guarded(file.name, make, flags, debug)
 
 
-def findings(found: Iterable[Subject]) -> tuple[str, ...]:
-    """Sentences, the most striking one of each subject first."""
-    return tuple(finding for subject in found for finding in subject.findings)
+def section(name: str, text: str, table: pd.DataFrame, bounds: dict[str, float], row: str) -> Iterator[Section]:
+    """The section of a text file, if its queries find something."""
+    head, _, note = text.partition("\n\n")
+    title, found = name, table
+    blocks: list[str | View | Section] = []
+    for line in head.splitlines():
+        key, _, value = line.partition(": ")
+        if key == "title":
+            title = value
+        elif key == "query":
+            found = table.query(value, engine="python")
+        elif len(found):
+            blocks += viewed(f"{name}_{len(blocks)}", title, found, value, row)
+    if blocks:
+        yield Section(title, (note.strip().format(**bounds), *blocks))
 
 
-def html(page: HeadsPage) -> str:
-    """The page as a single file."""
-    loader = ChoiceLoader([PackageLoader("headcount.heads", "."), PackageLoader("headcount.report", ".")])
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    template = environment.get_template("heads.html.jinja")
-    return template.render(page=page.page, cards=page.cards, attention=page.attention) + "\n"
+def viewed(name: str, title: str, found: pd.DataFrame, view: str, row: str) -> Iterator[View | str]:
+    """A view of rows of the table, such as "ranked label=head value=estimate"; two columns with + between them are one.
+    A figure is named by its unit, where there is one. each: a column; each of its values has a view."""
+    kind, *words = view.split()
+    given: dict[str, Any] = dict(word.split("=", 1) for word in words)
+    joined = [column for column in given.values() if "+" in column]
+    found = found.assign(**{column: found[column.split("+")].agg(", ".join, axis=1) for column in joined})
+    units = found["unit"].unique()
+    wanted: list[tuple[Any, str]] = [("row", row), ("place", "matched head")]
+    wanted += [(given.get("value", given.get("y")), units[0])] if len(units) == 1 else []
+    names: dict[str, str] = {}
+    for old, new in wanted:
+        names |= {old: new} if old in given.values() and new not in (*found, *names.values()) else {}
+    found, given = found.rename(columns=names), {role: names.get(column, column) for role, column in given.items()}
+    given |= {role: given[role].split(",") for role in ("hover", "columns") if role in given}
+    if kind == "table":
+        yield table_view(found, **given)
+        return
+    each = given.pop("each", None)
+    for value, own in found.groupby(each, sort=False) if each else [("", found)]:
+        words = [str(value)] if each else []
+        yield View(re.sub(r"\W+", "_", "_".join([name, *words])), ": ".join([title, *words]), VIEWS[kind](own, **given))
 
 
-def heads_csv(lines: Iterable[Row]) -> str:
-    """A line for each row."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([field.name for field in fields(Row)])
-    writer.writerows(map(_cell, astuple(row)) for row in lines)
-    return text.getvalue()
+def table_view(found: pd.DataFrame, columns: Sequence[str]) -> str:
+    """The columns of a table as Markdown."""
+    cells = [["" if pd.isna(cell) else f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row]
+             for row in found[[*columns]].itertuples(index=False)]  # fmt: skip
+    return markdown_table(columns, cells, [n for n, name in enumerate(columns) if found[name].dtype != float])
 
 
-def _cell(value: Any) -> str:
-    if value is None or value != value:  # NaN
-        return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+def path_graph(found: pd.DataFrame) -> Any:
+    """Paths from sender to receiver, from the source above to the output below; blue towards the twin."""
+    nodes = pd.DataFrame({"name": sorted({*found["first"], *found["second"]})})
+    depths = nodes["name"].map(depth)
+    nodes["y"] = depths.rank(method="dense")
+    nodes["x"] = nodes.groupby("y").cumcount() - nodes.groupby("y")["name"].transform("size") / 2
+    edges = found[["first", "second", "harm"]].set_axis(["source", "target", "value"], axis=1)
+    return views.graph(nodes, edges)
+
+
+def depth(node: str) -> tuple[int, int, int]:
+    """The place of a head in the order of computation; the source is first and the output last."""
+    head = Head.parse(node)
+    if head is None:
+        return (0, 0, 0) if node == "source" else (2, 0, 0)
+    return (0, 1, head.layer) if head.kind == "encoder" else (1, head.layer, int(head.kind == "cross"))
+
+
+VIEWS: dict[str, Callable[..., Any]] = {
+    "heat_map": views.heat_map,
+    "ranked": views.ranked,
+    "curve": views.curve,
+    "forest": views.forest,
+    "graph": path_graph,
+}
+
+
+def changed(examples: dict[str, np.ndarray]) -> Iterator[Section]:
+    """The first translations that change without each head, with the words that differ marked."""
+    cells = []
+    for head, texts in zip(examples["head"].tolist(), examples["without"].tolist(), strict=True):
+        others = [number for number, text in enumerate(texts) if text != examples["whole"][number]]
+        for number in others[:MOST]:
+            label, source = (str(examples[name][number]) for name in ("phenomenon", "source"))
+            pair = map(Marked, marked(str(examples["whole"][number]), texts[number]))
+            cells.append([head, f"{len(others)} of {len(texts)}", label, source, *pair])
+    headers = ("head", "changed", "phenomenon", "source", "whole model", "without the head")
+    text = markdown_table(headers, cells, range(6)) if cells else "No translation changes without a head."
+    yield Section("Sentences that change without a head", (text,), folded=True)
+
+
+def marked(before: str, after: str) -> tuple[str, str]:
+    """Two texts as Markdown, with the words that differ in bold."""
+    first, second = before.split(), after.split()
+    sides: tuple[list[str], list[str]] = ([], [])
+    for what, *at in difflib.SequenceMatcher(None, first, second, autojunk=False).get_opcodes():
+        for side, words in zip(sides, (first[at[0] : at[1]], second[at[2] : at[3]]), strict=True):
+            text = escaped(" ".join(words))
+            side += [text if what == "equal" else f"**{text}**"] if words else []
+    return " ".join(sides[0]), " ".join(sides[1])
+
+
+def attended(arrays: dict[str, np.ndarray]) -> Iterator[Section]:
+    """The attention of each head while the first sentence is translated."""
+    cells = []
+    for head in heads_named(arrays["head"]):
+        sides = [[piece for piece in arrays[f"{side}_pieces"][0].tolist() if piece] for side in SIDES[head.kind]]
+        weights = arrays[f"{head.kind}_{head.layer}"][0, head.head - 1].astype(float)
+        for query, key in np.ndindex(*map(len, sides)):
+            names = (f"{at + 1} {pieces[at]}" for at, pieces in zip((query, key), sides, strict=True))
+            cells.append((str(head), *names, weights[query, key]))
+    table = pd.DataFrame(cells, columns=["head", "query", "key", "weight"])
+    chart = views.heat_map(table, x="key", y="query", value="weight", choose="head")
+    view = View("attention", "attention of a head, from queries to keys", chart)
+    yield Section("Attention of each head to one sentence", (view,), folded=True)
 
 
 def write(page: HeadsPage, directory: Path) -> Path:
     """Write heads.html, heads.md, heads.csv and plots/; returns the HTML file. Raises InputError."""
     try:
-        (directory / "plots").mkdir(parents=True, exist_ok=True)
-        for plot in page.page.plots:
-            write_text(directory / "plots" / f"{plot.name}.svg", plot.file)
-        write_text(directory / "heads.csv", heads_csv(page.rows))
-        write_text(directory / "heads.md", markdown(page.page))
-        write_text(directory / "heads.html", html(page))
+        found = pages.write(page.page, directory, "heads")
+        write_text(directory / "heads.csv", heads_csv(page.table))
     except OSError as error:
         raise InputError(f"{directory}: can't be written to ({reason(error)})") from error
-    return directory / "heads.html"
+    return found

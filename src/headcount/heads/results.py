@@ -1,19 +1,35 @@
-"""Results of one run on disk, RUN/heads/*.npz, and the subjects of a page that are computed from them."""
+"""Results of one run and of the runs of a sweep, as the pages read them, and the rows of heads.csv."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from headcount.heads.analysis import Arrays
 from headcount.heads.links import Claim, claimed_roles
 from headcount.heads.statistics import Bounds, effect_table
-from headcount.report.blocks import Section
 from headcount.report.runs import Unfinished
 from headcount.statistics.max_t import EffectTable
 
 SENTENCE, POINTS = "nats a sentence", "points"
 """Units: of the loss of a reference and of the margin of a pair of translations; of accuracy."""
+
+
+class Row(NamedTuple):
+    """A row of heads.csv: the effect or the figure of a head in one column of one endpoint. runs: the number of runs
+    behind a figure over seeds. unit: of estimate, low and high."""
+
+    head: str
+    endpoint: str
+    column: str
+    estimate: float
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    verdict: str = ""
+    runs: int | None = None
+    unit: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,42 +54,14 @@ class Results:
         return tuple(next(named, ()))
 
     @cache  # noqa: B019 - results live as long as the command
-    def effects(self, kind: str, endpoint: str) -> EffectTable | None:
-        """Effects of each head; None where ablation was not measured."""
-        arrays = self.get("ablation")
-        return None if arrays is None else effect_table(arrays, kind, endpoint, self.bounds)
+    def effects(self, kind: str, endpoint: str) -> EffectTable:
+        """Effects of each head, from the part `ablation`."""
+        return effect_table(self.parts["ablation"], kind, endpoint, self.bounds)
 
     @cache  # noqa: B019
     def claims(self) -> list[Claim]:
-        """Every head with every relation; empty where roles, gold or ablation was not measured."""
-        roles, gold, ablation = (self.get(part) for part in ("roles", "gold", "ablation"))
-        return claimed_roles(roles, gold, ablation) if roles and gold and ablation else []
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row of heads.csv: the effect or the figure of a head in one column of one endpoint. runs: the number of runs
-    behind a figure over seeds. unit: of estimate, low and high."""
-
-    head: str
-    endpoint: str
-    column: str
-    estimate: float
-    low: float | None = None
-    high: float | None = None
-    p: float | None = None
-    verdict: str = ""
-    runs: int | None = None
-    unit: str = ""
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A subject of the page. rows: of heads.csv. findings: sentences, the most striking one first."""
-
-    section: Section
-    rows: tuple[Row, ...] = ()
-    findings: tuple[str, ...] = ()
+        """Every head with every relation, from the parts roles, gold and ablation."""
+        return claimed_roles(self.parts["roles"], self.parts["gold"], self.parts["ablation"])
 
 
 @dataclass(frozen=True)
@@ -89,3 +77,8 @@ class Study:
     @property
     def runs(self) -> list[Results]:
         return [run for row in self.rows.values() for run in row]
+
+    def having(self, *parts: str) -> dict[str, list[Results]]:
+        """The runs that have all these parts, by row; rows without any are left out."""
+        found = {label: [run for run in runs if run.parts.keys() >= set(parts)] for label, runs in self.rows.items()}
+        return {label: runs for label, runs in found.items() if runs}

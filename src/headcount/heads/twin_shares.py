@@ -8,7 +8,7 @@ side may replace each other.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,8 +100,7 @@ def encoder_limit(arrays: Mapping[str, NDArray]) -> Shares:
     return move_shares(["encoder output"], patched, arrays["base"], arrays["twin"], arrays["phenomenon"])
 
 
-@dataclass(frozen=True)
-class Edge:
+class Edge(NamedTuple):
     """A direct path of a circuit and its share of the way to the twin, with its interval."""
 
     sender: str
@@ -111,23 +110,17 @@ class Edge:
     high: float
 
 
-def edges(arrays: Mapping[str, NDArray]) -> tuple[list[tuple[str, str]], Shares]:
-    """All direct paths of `paths`, those to the output included, as sender and receiver, and their shares."""
+def circuits(arrays: Mapping[str, NDArray], least: float = LEAST) -> dict[str, list[Edge]]:
+    """For each phenomenon the direct paths of `paths`, those to the output included, whose share is at least `least`
+    and whose interval, which holds for all paths and phenomena at once, excludes 0."""
     heads = [name for name in arrays["sender"].tolist() if name != "source"]
     ends = list(zip(arrays["path_sender"].tolist(), arrays["path_receiver"].tolist(), strict=True))
     ends += [(name, "output") for name in heads]
     moved = np.concatenate([arrays["path"], arrays["direct"][: len(heads)]])
-    names = [f"{sender} > {receiver}" for sender, receiver in ends]
-    return ends, move_shares(names, moved, arrays["base"], arrays["twin"], arrays["phenomenon"])
-
-
-def circuits(arrays: Mapping[str, NDArray], least: float = LEAST) -> dict[str, list[Edge]]:
-    """For each phenomenon the paths whose share is at least `least` and whose interval excludes 0, in the order of the
-    arrays."""
-    ends, shares = edges(arrays)
-    figures = (shares.share, shares.low, shares.high)
-    found = {}
-    for column, phenomenon in enumerate(shares.phenomena):
-        kept = np.flatnonzero(shares.clear[:, column] & (abs(shares.share[:, column]) >= least))
-        found[phenomenon] = [Edge(*ends[row], *(float(figure[row, column]) for figure in figures)) for row in kept]
-    return found
+    shares = move_shares(ends, moved, arrays["base"], arrays["twin"], arrays["phenomenon"])
+    kept = shares.clear & (abs(shares.share) >= least)
+    return {
+        phenomenon: [Edge(*ends[row], *(float(each[row, column]) for each in (shares.share, shares.low, shares.high)))
+                     for row in np.flatnonzero(kept[:, column])]
+        for column, phenomenon in enumerate(shares.phenomena)
+    }  # fmt: skip

@@ -7,7 +7,7 @@ import numpy as np
 
 from headcount.errors import InputError
 from headcount.evaluation.metrics import tokenizer_of
-from headcount.report.runs import Row, RunResult, Sweep, finite
+from headcount.report.runs import RunResult, Sweep, finite
 from headcount.statistics.bootstrap import Floats, bleu_of, bootstrapped_bleu, sentence_counts
 from headcount.statistics.comparison import Comparison, Interaction, compare, interaction, sentence_variance
 
@@ -36,14 +36,6 @@ class Endpoint:
     @property
     def name(self) -> str:
         return f"BLEU on {' + '.join(self.splits)}" if len(self.splits) > 1 else f"{self.splits[0]} BLEU"
-
-    def length_ratio(self, index: int, row: Row) -> float | None:
-        """Tokens of the translations per token of the references, mean of a row; None if unknown."""
-        ratios = row.figures("test.length_ratio")
-        if self.counts:
-            sums = [counts.sum(axis=0) for counts in self.counts[index]]
-            ratios = [float(summed[-2] / summed[-1]) for summed in sums]
-        return sum(ratios) / len(ratios) if ratios else None
 
 
 def bleu_endpoint(sweep: Sweep, resamples: int) -> Endpoint:
@@ -96,29 +88,19 @@ def _complete_splits(sweep: Sweep) -> tuple[list[str], list[str]]:
     that some run has."""
     complete, flags = [], []
     for split in dict.fromkeys(name for run in sweep.runs for name in run.metrics):
-        unscored = [run.name for run in sweep.runs if not finite(run.figure(f"{split}.bleu"))]
-        if len(unscored) == len(sweep.runs):
-            continue
-        if missing := f"No {split}.bleu of {_shortened(unscored)}" if unscored else _missing_text(sweep, split):
-            flags.append(f"{missing}, so the verdicts on BLEU do not use the {split} sentences.")
-        else:
+        lacking = {
+            f"{split}.bleu": [run.name for run in sweep.runs if not finite(run.figure(f"{split}.bleu"))],
+            f"references ({split}.ref)": [run.name for run in sweep.runs if split not in run.references],
+            f"translations ({split}.hyp)": [run.name for run in sweep.runs if split not in run.hypotheses],
+        }
+        missing = [(what, names) for what, names in lacking.items() if names]
+        if not missing:
             complete.append(split)
+        elif len(lacking[f"{split}.bleu"]) < len(sweep.runs):
+            (what, (first, *others)), *_ = missing
+            more = f" and {len(others)} other runs" if others else ""
+            flags.append(f"The verdicts on BLEU do not use the {split} sentences: no {what} of {first}{more}.")
     return complete, flags
-
-
-def _shortened(names: Sequence[str]) -> str:
-    return f"{names[0]} and {len(names) - 1} other runs" if len(names) > 1 else names[0]
-
-
-def _missing_text(sweep: Sweep, split: str) -> str:
-    """The text of a split that is missing, in words; empty if none is."""
-    without = [run.name for run in sweep.runs if split not in run.hypotheses]
-    unknown = [run.seed for run in sweep.runs if split not in run.references]
-    if unknown:
-        seed = f" on the corpus of seed {unknown[0]}" if sweep.corpora else ""
-        return f"No run{seed} has the {split} references ({split}.ref)"
-    verb = "lacks" if len(without) == 1 else "lack"
-    return f"{_shortened(without)} {verb} the {split} translations ({split}.hyp)" if without else ""
 
 
 def _counts(run: RunResult, splits: Sequence[str], tokenizer: str, flags: list[str]) -> Floats:

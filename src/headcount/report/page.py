@@ -1,74 +1,186 @@
-"""The page of a report: its verdict, flags and sections, before it becomes Markdown or HTML."""
+"""A page: sections of Markdown and charts, written as a Markdown file and as one HTML file that needs no network."""
 
-import logging
-from dataclasses import dataclass, replace
+import base64
+import functools
+import gzip
+import html as entities
+import json
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from headcount.errors import InputError
-from headcount.report.blocks import Code, Plots, Section
-from headcount.report.flags import flagged, nothing_learnt, unlike
-from headcount.report.plot import Plot
-from headcount.report.runs import Sweep, Unfinished
-from headcount.report.sections import SECTIONS
-from headcount.report.study import Study
-from headcount.report.verdicts import capital, summary
+import altair as alt
+import vl_convert
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markdown_it import MarkdownIt
+from tabulate import tabulate
 
-logger = logging.getLogger("headcount.report")
+from headcount.files import write_text
+from headcount.report.views import CONFIG
+
+# For a separate file, which has no page to take its colour from.
+ALONE = "<style>:root{color:#1f2328;background:none}@media (prefers-color-scheme:dark){:root{color:#d7dce2}}</style>"
+
+
+@dataclass(frozen=True)
+class View:
+    """A chart. name: of its file, NAME.svg. title: its content in words, also for readers who cannot see it."""
+
+    name: str
+    title: str
+    chart: alt.TopLevelMixin
+
+    @property
+    def spec(self) -> str:
+        """The chart as Vega-Lite."""
+        with alt.data_transformers.enable("default", max_rows=None):
+            spec = self.chart.to_dict()
+        return json.dumps({**spec, "config": CONFIG}, ensure_ascii=False, separators=(",", ":"))
+
+    def svg(self) -> str:
+        """The chart as a file of its own."""
+        return re.sub(r"(<svg[^>]*>)", rf"\1{ALONE}", drawn(self.spec), count=1)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and the blocks below it: Markdown, views, and sections with a smaller heading. folded: the page shows
+    the title, and the blocks after a click on it."""
+
+    title: str
+    blocks: "tuple[str | View | Section, ...]"
+    folded: bool = False
+
+    @property
+    def views(self) -> Iterator[View]:
+        for block in self.blocks:
+            if isinstance(block, View):
+                yield block
+            elif isinstance(block, Section):
+                yield from block.views
 
 
 @dataclass(frozen=True)
 class Page:
-    """The whole report, from top to bottom."""
+    """A page, from top to bottom. title, verdict, flags: plain text. about: Markdown."""
 
     title: str
     verdict: str
-    about: str
-    progress: str
-    unfinished: tuple[Unfinished, ...]
-    flags: tuple[str, ...]
-    sections: tuple[Section, ...]
+    about: str = ""
+    flags: tuple[str, ...] = ()
+    sections: tuple[Section, ...] = ()
 
     @property
-    def plots(self) -> list[Plot]:
-        return [plot for section in self.sections for plot in section.plots]
-
-    def without_plots(self, command: str) -> "Page":
-        """The page without plots, and without sections of plots alone. command: draws them; the page shows it."""
-        texts = (
-            (each, tuple(block for block in each.blocks if not isinstance(block, Plots))) for each in self.sections
-        )
-        sections = [replace(section, blocks=blocks) for section, blocks in texts if blocks]
-        return replace(self, sections=(*sections, Section("Plots", ("This draws them:", Code(command, "bash")))))
+    def views(self) -> list[View]:
+        return [view for section in self.sections for view in section.views]
 
 
-def make_page(study: Study) -> Page:
-    """All sections that have something to show. One that fails becomes a flag. Raises InputError for bad settings."""
-    sweep, endpoint = study.sweep, study.endpoint
-    compared = summary(endpoint.comparison, study.names, endpoint.name, study.margins.bleu)
-    sections, failures = [], []
-    for module in SECTIONS:
-        name = module.__name__.rpartition(".")[2]
-        try:
-            section: Section | None = module.section(study)
-            if section is not None:
-                sections.append(section)
-        except InputError:
-            raise
-        except Exception as error:  # whatever is wrong with one section, the others are right
-            logger.debug("section %s", name, exc_info=True)
-            failures.append(f"The section '{name}' is missing, since it failed: {type(error).__name__}: {error}")
-    return Page(
-        title=sweep.design.title or f"Runs in {sweep.directory.name}",
-        verdict=nothing_learnt(sweep) or capital(compared),
-        about=sweep.design.about or "",
-        progress=_progress(sweep),
-        unfinished=sweep.unfinished,
-        flags=(*failures, *sweep.notes, *endpoint.flags, *unlike(endpoint.comparison), *flagged(sweep)),
-        sections=tuple(sections),
-    )
+class Marked(str):
+    """A cell of a table that is Markdown already."""
 
 
-def _progress(sweep: Sweep) -> str:
-    finished = sweep.jobs - len(sweep.unfinished)
-    if not sweep.unfinished:
-        return f"All {sweep.jobs} runs are finished." if sweep.jobs > 1 else "The one run is finished."
-    return f"{finished} of {sweep.jobs} runs are finished. The figures below may change when the others are:"
+def markdown_table(
+    headers: Sequence[str], cells: Sequence[Sequence[str]], words: Collection[int] = (0,), note: str = ""
+) -> str:
+    """A table as Markdown. headers, cells: plain text, but for cells that are `Marked`. words: the columns of text,
+    aligned to the left. note: Markdown, a paragraph below."""
+    align = ["left" if column in words else "right" for column in range(len(headers))]
+    rows = [[cell if isinstance(cell, Marked) else _inline(cell) for cell in row] for row in cells]
+    table = tabulate(rows, headers=[*map(_inline, headers)], tablefmt="pipe", disable_numparse=True, colalign=align)
+    return f"{table}\n\n{note}" if note else table
+
+
+def escaped(text: str) -> str:
+    """Text that Markdown shows unchanged, on one line: no heading, list, tag, link or code begins in it."""
+    return re.sub(r"^(\d+)(?=[.)])|^(?=[#>+=-])", r"\g<1>\\", _inline(text))
+
+
+def _inline(text: str) -> str:
+    """Text that Markdown shows unchanged within a line. An underscore within a word needs no escape."""
+    special = r"[\\|`*]|(?<!\w)_|_(?!\w)|<(?=[a-zA-Z/!?])|(?<=\S)>|\](?=[(\[:])|&(?=[#\w])"
+    return re.sub(special, r"\\\g<0>", " ".join(text.splitlines()))
+
+
+def code(text: str, language: str = "") -> str:
+    """Lines of code as Markdown, or a word of code in a line if they have no language."""
+    ticks = "`" * max([3 if language else 1, *(len(found) + 1 for found in re.findall("`+", text))])
+    if language:
+        return f"{ticks}{language}\n{text.rstrip()}\n{ticks}"
+    return f"{ticks}{text}{ticks}" if ticks == "`" else f"{ticks} {text} {ticks}"
+
+
+def write(page: Page, directory: Path, name: str) -> Path:
+    """Write NAME.md, NAME.html and plots/*.svg; returns the HTML file."""
+    (directory / "plots").mkdir(parents=True, exist_ok=True)
+    for view in page.views:
+        write_text(directory / "plots" / f"{view.name}.svg", view.svg())
+    write_text(directory / f"{name}.md", markdown(page))
+    write_text(directory / f"{name}.html", html(page))
+    return directory / f"{name}.html"
+
+
+def markdown(page: Page) -> str:
+    """The page as Markdown, with links to its plots."""
+    return "\n\n".join(filter(None, _paragraphs(page))) + "\n"
+
+
+def html(page: Page) -> str:
+    """The page as a single file: its Markdown as HTML, and charts that Vega draws."""
+    loader = PackageLoader(__package__, ".")
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment.filters |= {"markdown": _reader().render, "packed": packed}
+    library = bundle() if page.views else ""
+    return environment.get_template("document.html.jinja").render(page=page, library=library) + "\n"
+
+
+def _paragraphs(page: Page) -> Iterator[str]:
+    yield f"# {escaped(page.title)}"
+    yield f"**{escaped(page.verdict)}**"
+    yield page.about
+    if page.flags:
+        yield "## To know before reading on"
+        yield "\n".join(f"- {escaped(flag)}" for flag in page.flags)
+    for section in page.sections:
+        yield from _blocks(section, "##")
+
+
+def _blocks(section: Section, heading: str) -> Iterator[str]:
+    title = escaped(section.title)
+    yield f"<details><summary>{entities.escape(section.title)}</summary>" if section.folded else f"{heading} {title}"
+    for block in section.blocks:
+        match block:
+            case str():
+                yield block
+            case View():
+                yield f"![{escaped(block.title)}](plots/{block.name}.svg)"
+            case Section():
+                yield from _blocks(block, f"{heading}#")
+    yield "</details>" if section.folded else ""
+
+
+@functools.cache
+def _reader() -> MarkdownIt:
+    """Markdown to HTML. HTML within it is text, and a table scrolls within its own box."""
+    reader = MarkdownIt("commonmark", {"html": False}).enable("table")
+    reader.add_render_rule("table_open", lambda *_: '<div class="wide" tabindex="0"><table>\n')
+    reader.add_render_rule("table_close", lambda *_: "</table></div>\n")
+    return reader
+
+
+def packed(view: View) -> str:
+    """The specification of a chart within a script element: gzip in base64."""
+    return base64.b64encode(gzip.compress(view.spec.encode(), mtime=0)).decode()
+
+
+def drawn(spec: str) -> str:
+    """The SVG of a specification; its gradients, which are numbered within a process, are numbered from 0."""
+    text, numbers = vl_convert.vegalite_to_svg(spec), dict[str, int]()
+    return re.sub(r"gradient_\d+", lambda found: f"gradient_{numbers.setdefault(found[0], len(numbers))}", text)
+
+
+@functools.cache
+def bundle() -> str:
+    """Vega, Vega-Lite and Vega-Embed as a script, which sets `window.vegaEmbed`."""
+    script: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -13,24 +13,14 @@ from headcount.settings import Design, at, typed, within
 LONGEST = 40  # characters of the name of a row
 
 
-@dataclass(frozen=True)
-class RowName:
-    """The label of a row in tables. value: of the setting that names the rows, if it is a single one. settings: all
-    that name the row, with their values."""
-
-    label: str
-    value: Any = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-
 def name_rows(
     runs: Sequence[RunResult],
     jobs: Mapping[str, Mapping[str, str]],
     design: Design,
     of_seeds: Sequence[str],
     notes: list[str],
-) -> tuple[dict[str, RowName], str | None]:
-    """The name of the row of each run, and a label for all rows, if a single setting names them.
+) -> tuple[dict[str, Row], str | None]:
+    """The row of each run, as yet without runs, and a label for all rows, if a single setting names them.
 
     A row is what its jobs were typed with but for the seed, in as few settings as tell all jobs apart, finished or not;
     without a plan, the settings in which the runs differ. The setting that a study varies names its rows alone, unless
@@ -74,7 +64,7 @@ def _by_setting(
     naming: Mapping[str, Mapping[str, Any]],
     finished: Mapping[str, RunResult],
     jobs: Mapping[str, Mapping[str, str]],
-) -> dict[str, RowName]:
+) -> dict[str, Row]:
     """The name of the row of each run by the value of one setting; empty if runs of one value and seed differ in what
     names them otherwise."""
     told, alike = set(), set()
@@ -88,7 +78,7 @@ def _by_setting(
         alike.add((key_of(value), seed))
         told.add((key_of(value), seed, key_of(settings)))
     values = {name: _value(run, setting) for name, run in finished.items()} if len(told) == len(alike) else {}
-    return {name: RowName(typed(value), value, {setting: value}) for name, value in values.items()}
+    return {name: Row(typed(value), value, (), {setting: value}) for name, value in values.items()}
 
 
 def _value(run: RunResult, setting: str) -> Any:
@@ -109,24 +99,21 @@ def _distinguishing(settings: Mapping[str, Mapping[str, Any]], names: Iterable[s
     return chosen
 
 
-def _labels(naming: Mapping[str, Mapping[str, Any]]) -> dict[str, RowName]:
+def _labels(naming: Mapping[str, Mapping[str, Any]]) -> dict[str, Row]:
     """The name of the row of each run by its settings. If that is long for a row, all rows are named by values alone,
     where these are words (gru, before, additive); else that row after its first run."""
     words = all(isinstance(value, str) for settings in naming.values() for value in settings.values())
     values_alone = words and any(len(_listed(settings)) > LONGEST for settings in naming.values())
-    names: dict[str, RowName] = {}
+    rows: dict[str, Row] = {}
     for run, settings in naming.items():
-        names.setdefault(key_of(settings), _row_name(settings, run, values_alone))
-    return {run: names[key_of(settings)] for run, settings in naming.items()}
-
-
-def _row_name(settings: Mapping[str, Any], run: str, values_alone: bool) -> RowName:
-    """The label of a row: its settings; if that is too long, `run`, the name of its first run, without the seed."""
-    if len(settings) == 1:
-        (value,) = settings.values()
-        return RowName(typed(value), value, settings)
-    label = (", ".join(settings.values()) if values_alone else _listed(settings)) if settings else "all runs"
-    return RowName(label if len(label) <= LONGEST else re.sub(r",?seed=\d+", "", run), None, settings)
+        label = ", ".join(settings.values()) if values_alone else _listed(settings)
+        value = next(iter(settings.values())) if len(settings) == 1 else None
+        if len(settings) == 1:
+            label = typed(value)
+        elif len(label) > LONGEST:
+            label = re.sub(r",?seed=\d+", "", run)
+        rows.setdefault(key_of(settings), Row(label or "all runs", value, (), settings))
+    return {run: rows[key_of(settings)] for run, settings in naming.items()}
 
 
 def _listed(settings: Mapping[str, Any]) -> str:
@@ -147,7 +134,7 @@ def _parsed(text: str | None) -> Any:
 
 
 def make_rows(
-    runs: Sequence[RunResult], names: Mapping[str, RowName], notes: list[str], of_seeds: Sequence[str]
+    runs: Sequence[RunResult], names: Mapping[str, Row], notes: list[str], of_seeds: Sequence[str]
 ) -> tuple[tuple[Row, ...], tuple[RunResult, ...]]:
     """Runs of the same label as rows, sorted by value or label; and the runs left out, with the seed of another.
 
@@ -167,8 +154,7 @@ def make_rows(
                 f"The runs of {label} differ in more than their seed: {', '.join(differing)}. Their spread is not that "
                 "of seeds alone."
             )
-        name = names[found[0].name]
-        rows.append(Row(label, name.value, tuple(kept[seed] for seed in sorted(kept)), name.settings))
+        rows.append(replace(names[found[0].name], runs=tuple(kept[seed] for seed in sorted(kept))))
     return tuple(sorted(rows, key=_order)), tuple(repeated)
 
 

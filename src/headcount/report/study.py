@@ -1,6 +1,5 @@
 """The study of a report: what all its sections share, computed once."""
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +8,6 @@ from functools import cached_property
 from headcount.errors import InputError
 from headcount.report.endpoint import Endpoint, bleu_endpoint
 from headcount.report.runs import Row, Sweep
-from headcount.report.verdicts import Names
 from headcount.settings import check, typed
 from headcount.statistics.comparison import Comparison, compare
 
@@ -60,19 +58,20 @@ class Study:
     def rows(self) -> tuple[Row, ...]:
         return self.sweep.rows
 
-    @cached_property
-    def names(self) -> Names:
-        return Names.of(self.sweep)
+    @property
+    def labels(self) -> list[str]:
+        return [row.label for row in self.rows]
 
-    @cached_property
-    def losses(self) -> list[list[float]]:
-        """The validation loss of each run, by row."""
-        return [row.figures("valid.loss") for row in self.rows]
+    @property
+    def label(self) -> str:
+        """What the rows are: the header above their labels."""
+        return self.sweep.design.label or "row"
 
     @cached_property
     def loss(self) -> Comparison | None:
         """The rows compared by validation loss; None if a row has none."""
-        return self.compare_losses(self.losses) if all(self.losses) else None
+        losses = [row.figures("valid.loss") for row in self.rows]
+        return self.compare_losses(losses) if all(losses) else None
 
     def compare(self, scores: Sequence[Sequence[float]], percent: bool = False) -> Comparison:
         """Compare rows by a figure, over seeds alone. scores: of the runs of each row. percent: whether 0 to 100."""
@@ -86,11 +85,5 @@ class Study:
     def compare_losses(self, scores: Sequence[Sequence[float]]) -> Comparison:
         """Compare rows with the same vocabulary by a loss. scores: of the runs of each row."""
         compared = self.compare(scores)
-        alike = (each for each in compared.differences if (each.first, each.second) in self._same_pieces)
+        alike = [each for each in compared.differences if self.rows[each.first].same_pieces(self.rows[each.second])]
         return replace(compared, differences=tuple(alike))
-
-    @cached_property
-    def _same_pieces(self) -> frozenset[tuple[int, int]]:
-        """The pairs of rows with the same vocabulary."""
-        pairs = itertools.combinations(enumerate(self.rows), 2)
-        return frozenset((i, j) for (i, row), (j, other) in pairs if row.same_pieces(other))

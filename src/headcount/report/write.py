@@ -2,25 +2,36 @@
 
 import csv
 import io
+import logging
 import math
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
+from dataclasses import replace
 from pathlib import Path
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from headcount.command_lines import command
 from headcount.errors import InputError, reason
 from headcount.files import write_text
-from headcount.report import charts
-from headcount.report.markdown import markdown
-from headcount.report.page import Page, make_page
+from headcount.report.flags import NOTHING, flagged, unlike
+from headcount.report.page import Page, Section, View, code, escaped, markdown, write
 from headcount.report.read import read_sweep
 from headcount.report.runs import Sweep
+from headcount.report.sections.contrastive import contrastive
+from headcount.report.sections.curves import curves
+from headcount.report.sections.effects import effects
+from headcount.report.sections.pairs import pairs
+from headcount.report.sections.quality import quality
+from headcount.report.sections.results import results, runs, settings
+from headcount.report.sections.translations import translations
+from headcount.report.sections.tuning import tuning
 from headcount.report.study import Margins, Study
+from headcount.report.verdicts import summary
 from headcount.run import kept
 from headcount.run.sweep import PLAN
 from headcount.settings import at, flatten
+
+logger = logging.getLogger("headcount.report")
+
+SECTIONS = (results, tuning, quality, effects, pairs, contrastive, curves, translations, runs, settings)
 
 # The files of each finished run that a report and `is_finished` read.
 KEPT = ("config.yaml", "metrics.json", "logs/metrics.csv", "*.hyp.*")
@@ -68,25 +79,63 @@ def report(
         page = make_page(study)
         if output is None and runs.is_file():
             again = command("report", f"sweep={runs}", "output=DIR", *words)
-            return _write(page.without_plots(again), study.sweep, runs.parent)
-        return _write(page, study.sweep, Path(output or sweep), folder="" if output is None else None)
+            write_text(runs.with_name("report.md"), markdown(_undrawn(page, again)))
+            directory, main = runs.parent, runs.with_name("report.md")
+        else:
+            directory = Path(output or sweep)
+            main = write(page, directory, "report")
+        write_text(directory / "results.csv", results_csv(study.sweep))
+        return main
     except OSError as error:
         place = keep or output or sweep
         raise InputError(f"output={place}: can't be written to ({reason(error)}); name another") from error
 
 
-def _write(page: Page, sweep: Sweep, directory: Path, folder: str | None = None) -> Path:
-    """Write a page, and its HTML and plots if it has any; the main file. folder: see `html`."""
-    directory.mkdir(parents=True, exist_ok=True)
-    write_text(directory / "results.csv", results_csv(sweep))
-    write_text(directory / "report.md", markdown(page))
-    if not page.plots:
-        return directory / "report.md"
-    (directory / "plots").mkdir(exist_ok=True)
-    for plot in page.plots:
-        plot.write(directory / "plots")
-    write_text(directory / "report.html", html(page, folder))
-    return directory / "report.html"
+def make_page(study: Study) -> Page:
+    """All sections that have something to show. One that fails becomes a flag. Raises InputError for bad settings."""
+    sweep, endpoint = study.sweep, study.endpoint
+    sections, failures = [], []
+    for make in SECTIONS:
+        try:
+            section: Section | None = make(study)
+            if section is not None:
+                sections.append(section)
+        except InputError:
+            raise
+        except Exception as error:  # whatever is wrong with one section, the others are right
+            logger.debug("section %s", make.__name__, exc_info=True)
+            failures.append(
+                f"The section '{make.__name__}' is missing, since it failed: {type(error).__name__}: {error}"
+            )
+    verdict = summary(endpoint.comparison, study.labels, endpoint.name, study.margins.bleu)
+    if (best := max(score for row in study.rows for score in row.figures("test.bleu"))) < NOTHING:
+        verdict = (
+            f"No run has learnt to translate: the highest test BLEU is {best:.1f}, and nothing is said of the rows."
+        )
+    return Page(
+        title=sweep.design.title or f"Runs in {sweep.directory.name}",
+        verdict=verdict,
+        about="\n\n".join(filter(None, (escaped(sweep.design.about or ""), _progress(sweep)))),
+        flags=(*failures, *sweep.notes, *endpoint.flags, *unlike(endpoint.comparison), *flagged(sweep)),
+        sections=tuple(sections),
+    )
+
+
+def _progress(sweep: Sweep) -> str:
+    if not sweep.unfinished:
+        return f"Runs: {sweep.jobs}, all finished."
+    jobs = "\n".join(f"- {code(job.name)}: {escaped(job.why)}" for job in sweep.unfinished)
+    return f"Runs: {sweep.jobs}; {sweep.jobs - len(sweep.unfinished)} are finished, and without these:\n\n{jobs}"
+
+
+def _undrawn(page: Page, command: str) -> Page:
+    """The page without plots, and without sections of plots alone. command: draws them; the page shows it."""
+    texts = [
+        replace(each, blocks=tuple(block for block in each.blocks if not isinstance(block, View)))
+        for each in page.sections
+        if not (isinstance(each.blocks[-1], View))
+    ]
+    return replace(page, sections=(*texts, Section("Plots", ("This draws them:", code(command, "bash")))))
 
 
 def keep_runs(sweep: Sweep, path: Path) -> Path:
@@ -106,15 +155,6 @@ def keep_runs(sweep: Sweep, path: Path) -> Path:
         )
     kept.write(path, runs)
     return path
-
-
-def html(page: Page, folder: str | None = None) -> str:
-    """The page as a single file. folder: of the runs, as a link from the page; None for no links to them."""
-    environment = Environment(
-        loader=PackageLoader(__package__, "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    scripts = (charts.library(), files(__package__).joinpath("page.js").read_text(encoding="utf-8"))
-    return environment.get_template("report.html.jinja").render(page=page, folder=folder, scripts=scripts) + "\n"
 
 
 def results_csv(sweep: Sweep) -> str:

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from headcount.report.blocks import Section
+from headcount.report.page import Section, markdown_table
 from headcount.report.runs import Row
 from headcount.report.study import Study
-from headcount.report.table import Table, of_difference, p_value
+from headcount.report.table import of_difference, p_value
+from headcount.report.verdicts import pair_verdict
 from headcount.settings import typed
 from headcount.statistics.bootstrap import Floats, bootstrapped_bleu
 from headcount.statistics.comparison import ERROR, Comparison, Difference, compare, interaction, sentence_variance
@@ -19,7 +20,7 @@ from headcount.statistics.comparison import ERROR, Comparison, Difference, compa
 Levels = Mapping[str, Mapping[str, Sequence[int]]]  # of each setting, the rows of each of its values
 
 
-def section(study: Study) -> Section | None:
+def effects(study: Study) -> Section | None:
     """None unless the rows are all combinations of two settings or more, with the same seeds, two at least."""
     levels = crossed_settings(study.rows)
     if levels is None:
@@ -30,18 +31,14 @@ def section(study: Study) -> Section | None:
         for name, rows in levels.items()
         for difference in main_effects(study, list(rows.values()), error, resampled).differences
     ]
-    text = (
-        "Two values of a setting, each averaged over all rows that have it, so that the other settings are the same on "
-        "both sides. The last column has the difference of two single rows with the same other settings, from the "
-        "smallest to the largest: where these lie far apart, the effect may depend on the other settings."
-    )
     seeds = "seeds, each with a corpus of its own" if study.sweep.blocks else "seeds and sentences"
-    note = (
-        f"{study.endpoint.name}. Intervals are over {seeds}, and hold for all {len(cells)} lines at once: each of the "
-        f"{len(levels)} settings has 1/{len(levels)} of the error."
+    text = (
+        f"Two values of a setting by {study.endpoint.name}, each averaged over all rows that have it. The last column "
+        "has the differences of single rows with the same other settings: where these lie far apart, the effect may "
+        f"depend on the other settings. Intervals are over {seeds}, and hold for all lines at once (Bonferroni)."
     )
     headers = ("setting", "values", "verdict", "difference", "95 % interval", "p", "between single rows")
-    return Section("Effect of each setting", (text, Table(headers, tuple(cells), note, frozenset({0, 1, 2}))))
+    return Section("Effect of each setting", (text, markdown_table(headers, cells, words=(0, 1, 2))))
 
 
 def crossed_settings(rows: Sequence[Row]) -> Levels | None:
@@ -97,20 +94,13 @@ def _cells(
     study: Study, name: str, values: Sequence[str], levels: Sequence[Sequence[int]], difference: Difference
 ) -> tuple[str, ...]:
     first, second = difference.first, difference.second
-    within, means = study.margins.bleu, study.endpoint.comparison.means
-
-    def others(row: int) -> dict[str, Any]:
-        return {**study.rows[row].settings, name: None}
-
+    means, others = study.endpoint.comparison.means, [{**row.settings, name: None} for row in study.rows]
     pairs = itertools.product(levels[first], levels[second])
-    single = [means[row] - means[match] for row, match in pairs if others(row) == others(match)]
-    verdict = {"equal": f"equal within {within:g} BLEU"}.get(difference.verdict(within), difference.verdict(within))
-    if difference.differs:
-        verdict += f": {values[first] if difference.value > 0 else values[second]} is better"
+    single = [means[row] - means[match] for row, match in pairs if others[row] == others[match]]
     return (
         re.split(r"[./]", name)[-1],
         f"{values[first]} − {values[second]}",
-        verdict,
+        pair_verdict(difference, values, study.margins.bleu),
         f"{difference.value:+z.2f}",
         of_difference(difference),
         p_value(difference.p),

@@ -1,83 +1,85 @@
-"""Every pair of rows by the primary endpoint, BLEU."""
+"""Every pair of rows: by the primary endpoint, by validation loss, and drawn by any measure."""
 
-from headcount.report.blocks import Plots, Section
-from headcount.report.charts import GREY, INK, MEAN, WIDTH, chart, chosen, hover, layer, number, only, quantity
+import pandas as pd
+
 from headcount.report.endpoint import Endpoint
-from headcount.report.measures import measures
-from headcount.report.plot import COLOURS, Plot
+from headcount.report.measures import Measure, measures
+from headcount.report.page import Section, View, markdown_table
 from headcount.report.study import Study
-from headcount.report.table import Table, pair, pair_cells
-from headcount.report.verdicts import deviations, family, needed, shared
-
-LABEL = 440  # pixels of the names of two rows
-LEGEND = (
-    "A point is the difference of two rows with the interval of the table below; a tick is that of two runs of "
-    "theirs{same}. The band holds differences that count as equal."
-)
+from headcount.report.table import of_difference, p_value
+from headcount.report.verdicts import deviations, needed, pair_verdict, tally
+from headcount.report.views import forest
+from headcount.statistics.comparison import Comparison
 
 
-def section(study: Study) -> Section | None:
-    bleu, within = study.endpoint.comparison, study.margins.bleu
+def pairs(study: Study) -> Section | None:
+    bleu, loss, margins = study.endpoint.comparison, study.loss, study.margins
     if not bleu.differences:
         return None
-    headers = ("pair", "verdict", "difference", "95 % interval", "p", f"p (equal within {within:g})")
-    note = f"{_note(study.endpoint)} {needed(bleu, study.effect, 'BLEU')}".strip()
-    table = Table(headers, pair_cells(bleu, study.names, within, "BLEU"), note, frozenset({0, 1}))
-    plot = Plots((_plot(study),), legend=LEGEND.format(same=" on the same corpus" if study.sweep.blocks else ""))
-    return Section(f"Every pair of rows: {study.endpoint.name}", (plot, table))
-
-
-def _plot(study: Study) -> Plot:
-    """A forest plot: the difference of each pair with its simultaneous interval, and those of all pairs of runs."""
     known = [measure for measure in measures(study) if measure.higher is not None and measure.comparison.differences]
-    pairs, runs, bands = [], [], []
-    for measure in known:
-        for each in measure.comparison.differences:
-            name, (low, high) = pair(each, study.names), each.interval
-            verdict = each.verdict(measure.within) if measure.within else "differ" if each.differs else "undecided"
-            which = {"measure": measure.name, "pair": name}
-            ends = {"low": number(low), "high": number(high), "verdict": verdict}
-            pairs.append({**which, "value": number(each.value), **ends})
-            runs += [
-                {**which, "value": number(one - other), "seed": f"{run.seed} − {against.seed}"}
-                for run, one in zip(study.rows[each.first].runs, measure.scores[each.first], strict=True)
-                for against, other in zip(study.rows[each.second].runs, measure.scores[each.second], strict=True)
-                if run.seed == against.seed or not study.sweep.blocks
-            ]
-        # No width where there is no margin: Vega warns of a layer without data.
-        within = measure.within or 0
-        bands.append({"measure": measure.name, "low": -within, "high": within})
-    names = list(dict.fromkeys(each["pair"] for each in pairs))
-    y = {"field": "pair", "type": "nominal", "sort": names, "title": None, "axis": {"labelLimit": LABEL}}
-    x, start, end = quantity("value"), quantity("low"), {"field": "high"}
-    verdicts = {"domain": ["differ", "equal", "undecided"], "range": [COLOURS[3], COLOURS[2], GREY]}
-    colour = {"field": "verdict", "type": "nominal", "scale": verdicts, "title": None}
-    seen = hover(pair="pair", verdict="verdict", value="difference", low="interval from", high="to")
-    tick = {"type": "tick", "color": GREY, "opacity": 0.5, "thickness": 1, "height": 9}
-    layers = [
-        only(layer({"type": "rect", "opacity": 0.12, "color": COLOURS[2]}, bands, x=start, x2=end)),
-        layer({"type": "rule", "color": INK, "strokeDash": [2, 3]}, [{"value": 0}], x=x),
-        only(layer(tick, runs, x=x, y=y, tooltip=hover(pair="pair", seed="seeds", value="difference"))),
-        only(layer({"type": "rule", "strokeWidth": 2}, pairs, x=start, x2=end, y=y, color=colour)),
-        only(layer(MEAN, pairs, x=x, y=y, color=colour, tooltip=seen)),
+    table = pd.concat([_lines(study, measure) for measure in known], ignore_index=True)
+    ends = {"low": "low", "high": "high", "colour": "kind", "choose": "measure"}
+    chart = forest(table, label="pair", value="difference", at=0, hover=("verdict",), **ends)
+    view = View("differences", f"differences of every pair of rows by {study.endpoint.name}", chart)
+    note = f"{_over(study.endpoint)} {tally(bleu.differences, margins.bleu)} {needed(bleu, study.effect)}"
+    blocks: list[str | View] = [view, note, _table(study, bleu, margins.bleu, 2)]
+    if loss is not None and loss.differences:
+        over = "seeds and corpora" if study.sweep.corpora else "seeds alone, on these sentences"
+        deviation = f"deviation {deviations(loss, 4)} from run to run"
+        text = f"By validation loss, in nats a token, over {over} ({method(loss)}; {deviation})."
+        blocks += [f"{text} {tally(loss.differences, margins.loss)}", _table(study, loss, margins.loss, 4, False)]
+    return Section("Every pair of rows", tuple(blocks))
+
+
+def method(comparison: Comparison) -> str:
+    """The method that makes intervals simultaneous."""
+    unlike = comparison.spread is not None and not comparison.spread.alike
+    return "studentised range" + (" or Bonferroni's bound, whichever is larger" if unlike else "")
+
+
+def _lines(study: Study, measure: Measure) -> pd.DataFrame:
+    """A line for each pair of rows."""
+    labels, within, found = study.labels, measure.within, []
+    for each in measure.comparison.differences:
+        low, high = each.interval
+        line = {"pair": f"{labels[each.first]} − {labels[each.second]}", "difference": each.value}
+        kind = each.verdict(within or 0.0)
+        verdict = pair_verdict(each, labels, within, bool(measure.higher))
+        found.append({**line, "low": low, "high": high, "kind": kind, "verdict": verdict, "measure": measure.name})
+    return pd.DataFrame(found)
+
+
+def _table(study: Study, comparison: Comparison, within: float, digits: int, higher: bool = True) -> str:
+    """A line for each pair. within: the margin of equality. higher: whether more is better."""
+    labels = study.labels
+    headers = ("pair", "verdict", "difference", "95 % interval", "p", f"p (equal within {within:g})")
+    cells = [
+        (
+            f"{labels[each.first]} − {labels[each.second]}",
+            pair_verdict(each, labels, within, higher),
+            f"{each.value:+z.{digits}f}",
+            of_difference(each, digits),
+            p_value(each.p),
+            p_value(each.p_equal(within)),
+        )
+        for each in comparison.differences
     ]
-    first = study.endpoint.name
-    more = chosen([each.name for each in known], first) | {"height": {"step": 18}, "width": WIDTH - 60}
-    return chart("differences", f"differences of every pair of rows by {first}", layers, **more)
+    return markdown_table(headers, cells, words=(0, 1))
 
 
-def _note(endpoint: Endpoint) -> str:
+def _over(endpoint: Endpoint) -> str:
     """The sources of error that the intervals include."""
     bleu, sources = endpoint.comparison, []
-    if bleu.spread and endpoint.corpora > 1:
+    if bleu.spread:
         own = f" and {endpoint.sentences:,} held-out sentences" if endpoint.sentences else ""
-        effect = "without the effect of the corpus on all rows"
-        if bleu.whole is bleu.spread:
-            effect = "with the effect of the corpus on all rows, since a row lacks a corpus that others have"
-        spread = f"deviation {deviations(bleu, 2)} BLEU from run to run, {effect}; {shared(bleu)}"
-        sources.append(f"seeds, each with a corpus{own} of its own ({spread})")
-    elif bleu.spread:
-        sources.append(f"seeds (deviation {deviations(bleu, 2)} BLEU from run to run, {shared(bleu)})")
+        corpora = f", each with a corpus{own} of its own" if endpoint.corpora > 1 else ""
+        if endpoint.corpora > 1 and bleu.whole is bleu.spread:
+            corpora += ", whose effect on all rows is included, since a row lacks a corpus"
+        sources.append(f"seeds{corpora} (deviation {deviations(bleu, 2)} BLEU from run to run)")
     if bleu.interaction:
         sources.append(f"the draw of {endpoint.sentences:,} sentences (bootstrap)")
-    return f"Intervals and p-values hold for {family(bleu)}, over {' and '.join(sources)}."
+    number = len(bleu.differences)
+    return (
+        f"By {endpoint.name}. Intervals and p-values hold for all {number} pairs at once ({method(bleu)}), over "
+        f"{' and '.join(sources)}."
+    )

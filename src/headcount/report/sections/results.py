@@ -1,19 +1,15 @@
-"""Results: scores and cost of each row, means over seeds."""
+"""Results: scores and cost of each row. Every run, and how it was measured."""
+
+import yaml
 
 from headcount.evaluation.likelihood import perplexity
-from headcount.evaluation.metrics import METRICS, PRIMARY
-from headcount.report.blocks import Facts, Section
-from headcount.report.endpoint import Endpoint
-from headcount.report.measures import brevity_penalty
+from headcount.evaluation.metrics import METRICS
+from headcount.report.flags import answers_of
+from headcount.report.measures import measures
+from headcount.report.page import Section, code, escaped, markdown_table
 from headcount.report.study import Study
-from headcount.report.table import Table, mean, score
-from headcount.statistics.comparison import Comparison
-
-SEVERAL = (
-    "Means over seeds ± half a 95 % interval (Student's t, {where}, by a variance that rows may share; not for "
-    "comparing rows)."
-)
-SINGLE = "One seed a row, so the spread between seeds is unknown."
+from headcount.report.table import mean, scores
+from headcount.settings import typed
 
 COSTS = {  # header: figure
     "parameters": "parameters",
@@ -21,62 +17,65 @@ COSTS = {  # header: figure
     "tokens/s": "train.tokens_per_second",
     "seconds": "train.seconds",
 }
+FACTS = {"precision": "train.precision", "hardware": "hardware", "versions": "versions", "search": "test.search"}
 
 
-def section(study: Study) -> Section:
-    signatures = tuple(
-        (METRICS[key].label, str(study.sweep.runs[0].figure(f"test.signature.{key}"))) for key in study.sweep.metrics
-    )
-    return Section("Results", (_note(study.endpoint), _table(study), Facts(signatures, code=True)))
-
-
-def _note(endpoint: Endpoint) -> str:
+def results(study: Study) -> Section:
+    endpoint, first = study.endpoint, study.sweep.runs[0]
     where = "each on a corpus of its own" if endpoint.corpora > 1 else "on these sentences"
-    parts = [SEVERAL.format(where=where) if endpoint.comparison.spread else SINGLE]
-    parts.append(f"The primary endpoint is {endpoint.name}; all other figures are secondary.")
-    if endpoint.counts:
-        what = "these translations" if len(endpoint.splits) > 1 else "the test translations"
-        parts.append(
-            f"Length ratio: tokens of {what} per token of the references; below 1, BLEU's brevity penalty acts."
-        )
-    return " ".join(parts)
+    note = (
+        f"Means over seeds ± half a 95 % interval (Student's t, {where}; not for comparing rows)."
+        if endpoint.comparison.spread
+        else "One seed a row, so the spread between seeds is unknown."
+    )
+    note += f" The primary endpoint is {endpoint.name}; all other figures are secondary."
+    note += " Length ratio: tokens of the translations of test per token of the references."
+    signatures = [f"- {METRICS[key].label}: {code(str(first.figure(f'test.signature.{key}')))}" for key in METRICS
+                  if key in study.sweep.metrics]  # fmt: skip
+    return Section("Results", (note, _table(study), "\n".join(signatures)))
 
 
-def _table(study: Study) -> Table:
+def _table(study: Study) -> str:
     """A line for each row."""
-    rows, endpoint, loss = study.rows, study.endpoint, study.loss
-    ratios = [endpoint.length_ratio(index, row) for index, row in enumerate(rows)]
-    columns = [
-        (study.sweep.design.label or "row", [row.label for row in rows]),
-        (endpoint.name, _scores(endpoint.comparison)),
-        ("seeds", [" ".join(str(run.seed) for run in row.runs) for row in rows]),
-        *((header, [mean(row.figures(path)) for row in rows]) for header, path in COSTS.items()),
-        ("valid. loss", _scores(loss, 3) if loss else ["–"] * len(rows)),
-        ("valid. perplexity", [f"{perplexity(value):.3f}" for value in loss.means] if loss else ["–"] * len(rows)),
-        ("length ratio", ["–" if ratio is None else f"{ratio:.3f}" for ratio in ratios]),
-        *([("brevity penalty", penalties)] if (penalties := _penalties(endpoint)) else []),
+    rows, loss = study.rows, study.loss
+    columns = {
+        study.label: study.labels,
+        study.endpoint.name: scores(study.endpoint.comparison),
+        "seeds": [" ".join(str(run.seed) for run in row.runs) for row in rows],
+        **{header: [mean(row.figures(path)) for row in rows] for header, path in COSTS.items()},
+        "length ratio": [mean(row.figures("test.length_ratio"), 3) for row in rows],
+        "valid. loss": scores(loss, 3) if loss else ["–"] * len(rows),
+        "valid. perplexity": [f"{perplexity(value):.3f}" for value in loss.means] if loss else ["–"] * len(rows),
+    }
+    return markdown_table([*columns], [*zip(*columns.values(), strict=True)], words=(0, 2))
+
+
+def runs(study: Study) -> Section:
+    known = measures(study)
+    cells = [
+        (run.name, row.label, str(run.seed), *(f"{measure.scores[index][place]:.5g}" for measure in known))
+        for index, row in enumerate(study.rows)
+        for place, run in enumerate(row.runs)
     ]
-    if len(endpoint.splits) > 1:
-        columns += [
-            (f"{split} BLEU", [mean(row.figures(f"{split}.bleu"), 2) for row in rows]) for split in endpoint.splits
+    headers = ("run", study.label, "seed", *(measure.name for measure in known))
+    return Section("Every run", (markdown_table(headers, cells, words=(0, 1)),))
+
+
+def settings(study: Study) -> Section:
+    """Corpus, machine, versions, and the settings of the runs."""
+    sweep = study.sweep
+    facts = {
+        "corpus": sweep.runs[0].corpus + (", another one for each seed" if sweep.corpora else ""),
+        "seeds": ", ".join(str(seed) for seed in sorted({run.seed for run in sweep.runs})),
+        **{name: "; ".join(answers_of(sweep.runs, path)) for name, path in FACTS.items()},
+    }
+    blocks: list[str | Section] = ["\n".join(f"- {name}: {escaped(fact)}" for name, fact in facts.items())]
+    if sweep.differing:
+        cells = [
+            (name, *(" or ".join({typed(run.settings.get(name)): 0 for run in row.runs}) for row in sweep.rows))
+            for name in sweep.differing
         ]
-    for key in study.sweep.metrics:
-        if key != PRIMARY:
-            columns.append((_header(key), _scores(study.compare([row.figures(f"test.{key}") for row in rows]))))
-    headers, cells = zip(*columns, strict=True)
-    return Table(headers, tuple(zip(*cells, strict=True)), words=frozenset({0, headers.index("seeds")}))
-
-
-def _penalties(endpoint: Endpoint) -> list[str]:
-    """Of each row, the mean over seeds."""
-    rows = [[brevity_penalty(*run.sum(axis=0)[-2:]) for run in row] for row in endpoint.counts]
-    return [mean(penalties, 3) for penalties in rows]
-
-
-def _scores(comparison: Comparison, digits: int = 2) -> list[str]:
-    return [score(comparison, row, digits) for row in range(len(comparison.means))]
-
-
-def _header(key: str) -> str:
-    metric = METRICS[key]
-    return f"test {metric.label}" + ("" if metric.higher_is_better else " (lower is better)")
+        blocks.append(markdown_table(("setting", *study.labels), cells))
+    shared = yaml.safe_dump(dict(sweep.shared), sort_keys=False, allow_unicode=True)
+    blocks.append(Section("Settings that all runs share", (code(shared, "yaml"),), folded=True))
+    return Section("How it was measured", tuple(blocks))

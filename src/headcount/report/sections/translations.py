@@ -1,55 +1,37 @@
-"""Sentences whose translations differ most consistently between the best and the worst row: over all seeds of both.
-
-The score of a sentence is BLEU with one added to the matches and totals of its longer n-grams (Lin and Och 2004). Two
-rows differ consistently in a sentence if the lowest run of one row is above the highest run of the other: the gap
-between these is what sentences are sorted by.
-"""
+"""Sentences whose translations differ most consistently between the best and the worst row: over all seeds of both."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from headcount.report.blocks import Section
-from headcount.report.runs import Row
+from headcount.report.page import Section, markdown_table
 from headcount.report.study import Study
-from headcount.report.table import Table
 from headcount.statistics.bootstrap import ORDERS, Floats
 
 NOTE = (
-    "Of the rows with the highest and the lowest BLEU, the sentences in which every run of the one is above every run "
-    "of the other, by BLEU of the sentence (smoothed: Lin and Och 2004); the widest gap first, and the translation of "
-    "the first run. They are chosen by their scores: they show what a difference looks like, and prove none."
+    "The sentences in which every run of the best row is above every run of the worst, by BLEU of the sentence "
+    "(smoothed: Lin and Och 2004); the widest gap first, and the translation of the first run. They are chosen by "
+    "their scores: they show what a difference looks like, and prove none."
 )
 SHOWN = 5
 
 
-def section(study: Study) -> Section | None:
+def translations(study: Study) -> Section | None:
     counts, means, sweep = study.endpoint.counts, study.endpoint.comparison.means, study.sweep
     if not counts or sweep.corpora or len(study.rows) < 2:
         return None
-    best, worst = max(range(len(means)), key=means.__getitem__), min(range(len(means)), key=means.__getitem__)
+    best, worst = int(np.argmax(means)), int(np.argmin(means))
     gaps = sentence_gaps(counts[best], counts[worst])
-    chosen = [int(each) for each in np.argsort(-gaps, kind="stable")[:SHOWN] if gaps[each] > 0]
-    if not chosen:
-        return None
-    splits = study.endpoint.splits
-    references = [line for split in splits for line in sweep.references[split]]
+    chosen = [each for each in np.argsort(-gaps, kind="stable")[:SHOWN].tolist() if gaps[each] > 0]
+    rows = [(study.labels[row], study.rows[row].runs[0].hypotheses) for row in (best, worst)]
     columns = [
-        ("reference", references),
-        *((study.names.short(row), _first(study.rows[row], splits)) for row in (best, worst)),
-        ("gap", [f"{gap:.1f}" for gap in gaps]),
+        (header, lines)
+        for header, texts in [("source", sweep.sources), ("reference", sweep.references), *rows]
+        if len(lines := [line for split in study.endpoint.splits for line in texts.get(split, ())]) == len(gaps)
     ]
-    sources = [line for split in splits for line in sweep.sources.get(split, ())]
-    if len(sources) == len(references):
-        columns.insert(0, ("source", sources))
-    cells = tuple(tuple(lines[each] for _, lines in columns) for each in chosen)
-    headers = tuple(header for header, _ in columns)
-    return Section("Translations that differ", (NOTE, Table(headers, cells, words=frozenset(range(len(headers) - 1)))))
-
-
-def _first(row: Row, splits: Sequence[str]) -> list[str]:
-    """The translations of the first run of a row."""
-    return [line for split in splits for line in row.runs[0].hypotheses[split]]
+    cells = [[*(lines[each] for _, lines in columns), f"{gaps[each]:.1f}"] for each in chosen]
+    table = markdown_table([*(header for header, _ in columns), "gap"], cells, words=range(len(columns)))
+    return Section("Translations that differ", (NOTE, table)) if chosen else None
 
 
 def sentence_bleu(counts: Floats) -> Floats:

@@ -1,52 +1,35 @@
 """The choice of a setting for each row: the values tried, their losses, and the one chosen."""
 
-from collections.abc import Mapping
-
-from headcount.report.blocks import Section
-from headcount.report.runs import Tried, finite, key_of
+from headcount.report.page import Section, markdown_table
+from headcount.report.runs import Tried, finite
 from headcount.report.study import Study
-from headcount.report.table import Table
-from headcount.report.verdicts import capital, listed, quoted
 from headcount.settings import typed
 
+NOTE = (
+    "Mean validation loss, in nats, over the seeds that all values of the row have. The runs with the lowest loss "
+    "are the row; the others are left out. The intervals do not allow for this choice, which the sentences of "
+    "validation made. Beyond the smallest or the largest value tried, a better one may lie."
+)
 
-def section(study: Study) -> Section | None:
-    tuning = study.sweep.tuning
-    if tuning is None:
+
+def tuning(study: Study) -> Section | None:
+    chosen = study.sweep.tuning
+    if chosen is None:
         return None
-    tried = {row.label: tuning.tried[row.runs[0].name] for row in study.rows}
-    values = list({key_of(value): value for each in tried.values() for value, _ in each.losses}.values())
-    values = sorted(values) if all(map(finite, values)) else values
-    keys = [key_of(value) for value in values]  # a value may be a list
-    cells = []
-    for label, each in tried.items():
-        losses = {key_of(value): loss for value, loss in each.losses}
-        shown = [f"{losses[key]:.4f}" if key in losses else "–" for key in keys]
-        cells.append((label, *shown, typed(each.chosen), " ".join(map(str, each.seeds))))
-    headers = (study.sweep.design.label or "row", *map(typed, values), "chosen", "seeds of the choice")
-    note = (
-        "Mean validation loss, in nats, over the seeds that all values of the row have. The runs with the value of the "
-        "lowest loss are the row; the others are left out. The intervals do not allow for this choice, which the "
-        "sentences of validation made."
-    )
-    paragraphs = [note, *([edges] if (edges := _edges(tried)) else [])]
-    table = Table(headers, tuple(cells), words=frozenset({0}))
-    return Section(f"Choice of {tuning.setting}", (*paragraphs, table))
+    tried = {row.label: chosen.tried[row.runs[0].name] for row in study.rows}
+    cells = [
+        (label, typed(value), f"{loss:.4f}", _choice(each, place), " ".join(map(str, each.seeds)))
+        for label, each in tried.items()
+        for place, (value, loss) in enumerate(each.losses)
+    ]
+    headers = (study.label, chosen.setting, "validation loss", "chosen", "seeds of the choice")
+    return Section(f"Choice of {chosen.setting}", (NOTE, markdown_table(headers, cells, words=(0, 3))))
 
 
-def _edges(tried: Mapping[str, Tried]) -> str:
-    """Rows that chose the smallest or the largest of their values, beyond which the best may lie."""
-    found: dict[str, list[str]] = {}
-    for label, each in tried.items():
-        values = [value for value, _ in each.losses]
-        if len(values) == 1:
-            found.setdefault("one value only, so nothing was chosen", []).append(label)
-        elif all(map(finite, values)) and each.chosen in (values[0], values[-1]):
-            end = "smallest" if each.chosen == values[0] else "largest"
-            found.setdefault(f"the {end} value tried is chosen, and a better one may lie beyond it", []).append(label)
-    every = len(tried)
-    who = {
-        what: "All rows" if len(rows) == every else capital(listed([*map(quoted, rows)]))
-        for what, rows in found.items()
-    }
-    return " ".join(f"{rows}: {what}." for what, rows in who.items())
+def _choice(tried: Tried, place: int) -> str:
+    """Whether the value in a place is the chosen one, and the smallest or the largest of several."""
+    values = [value for value, _ in tried.losses]
+    if values[place] != tried.chosen or len(values) == 1:
+        return "" if values[place] != tried.chosen else "the only one"
+    end = {0: ", the smallest", len(values) - 1: ", the largest"} if all(map(finite, values)) else {}
+    return f"yes{end.get(place, '')}"

@@ -1,0 +1,307 @@
+"""Figures over seeds: the figures of each run, grouped by row of the sweep, with t intervals and shares of runs.
+
+A run is one observation: it enters with one figure, whatever the number of its sentences and heads. Heads of different
+seeds have no common names, so figures are those of the run, of a layer, of its best head or of matched heads.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from headcount.heads.cutting_curves import RANDOM
+from headcount.heads.development import CURVES, emergence
+from headcount.heads.importance import PROXIES, harms
+from headcount.heads.interface import KINDS, Head, heads_named
+from headcount.heads.links import PHENOMENA, WHENS
+from headcount.heads.observed import VIEWS
+from headcount.heads.replication import half_effects, match, same_pairs, shares
+from headcount.heads.results import Results, Row, Study
+from headcount.heads.roles import NEAR, positional_heads
+from headcount.heads.statistics import LOSS
+from headcount.heads.table import ALL, CUTTING_UNITS, UNITS, Rows, cuts, cutting, framed, guarded, importance
+from headcount.heads.twin_shares import largest_share, twin_shares
+from headcount.statistics.bootstrap import Floats
+from headcount.statistics.max_t import DRAWS, ERROR
+
+FAMILY = ERROR / 3
+"""The error of each of three families of tests on a page: within its runs, and each of `FAMILIES`."""
+FAMILIES = (("twins.layer", "twins.largest"), ("training.later",))
+COUNT = "share of runs"
+SHARE = 0.5  # of a phenomenon's margin that the removal of a specialist costs
+
+
+class SeedMean(NamedTuple):
+    """The mean of a figure over the runs that have it. low, high: its 95 % t interval over seeds; p: of a t test
+    against 0. The interval is NaN, and p is 1, for fewer than three runs and for runs that are all equal."""
+
+    runs: int
+    mean: float
+    low: float
+    high: float
+    p: float
+
+
+def seed_mean(values: ArrayLike, low: float = -np.inf, high: float = np.inf) -> SeedMean:
+    """The mean of values that are not NaN; the interval ends at the bounds of the figure, low and high."""
+    known = np.asarray(values, dtype=np.float64)
+    known, nan = known[~np.isnan(known)], float("nan")
+    mean = float(known.mean()) if len(known) else nan
+    if len(known) < 3 or np.isclose(known.min(), known.max(), rtol=1e-12):
+        return SeedMean(len(known), mean, nan, nan, 1.0)
+    error, free = float(known.std(ddof=1) / np.sqrt(len(known))), len(known) - 1
+    half, p = float(stats.t.isf(ERROR / 2, free)) * error, float(2 * stats.t.sf(abs(mean) / error, free))
+    return SeedMean(len(known), mean, max(mean - half, low), min(mean + half, high), p)
+
+
+def seed_share(found: int, runs: int) -> tuple[float, float, float]:
+    """The share of runs with its 95 % interval (Clopper and Pearson 1934); a single run has none."""
+    interval = stats.binomtest(found, runs).proportion_ci(1 - ERROR, method="exact")
+    ends = (float(interval.low), float(interval.high)) if runs > 1 else (float("nan"),) * 2
+    return found / runs, *ends
+
+
+def holm(p: ArrayLike, error: float = FAMILY) -> NDArray[np.bool_]:
+    """Whether each test of a family rejects (Holm 1979)."""
+    values = np.asarray(p, dtype=np.float64)
+    order = np.argsort(values, kind="stable")
+    passed = values[order] <= error / (len(values) - np.arange(len(values)))
+    found = np.zeros(len(values), dtype=bool)
+    found[order] = np.logical_and.accumulate(passed)
+    return found
+
+
+def participation(harm: Floats) -> float:
+    """The effective number of heads, (sum of h)^2 / sum of h^2 over heads, h the mean of harm [head, unit], from 1 to
+    their number. Both are estimated without the noise of the units: by products of different ones, as those of two
+    halves, the mean over all halves. NaN where there is no harm, or where either is not above 0."""
+    heads, units = harm.shape
+    whole = harm.sum(axis=0)
+    above = max(whole.mean(), 0) ** 2 - whole.var(ddof=min(units - 1, 1)) / units
+    below = float((harm.mean(axis=1) ** 2 - harm.var(axis=1, ddof=min(units - 1, 1)) / units).sum())
+    return float(np.clip(above / below, 1, heads)) if above > 0 and below > 0 else float("nan")
+
+
+def counted(endpoint: str, name: str, heads: Iterable[str]) -> Rows:
+    """Whether a run has a head for something, and the layers with one."""
+    layers = sorted({str(head.place) for head in heads_named(heads)})
+    yield Row("", endpoint, name, float(bool(layers)), unit=COUNT)
+    yield from (Row(layer, endpoint, name, 1.0, unit=COUNT) for layer in layers)
+
+
+def sure_effects(run: Results, endpoint: str, error: float) -> NDArray[np.bool_]:
+    """Effects [head, column] of zero ablation that differ from 0 within the run, for all runs of the page at once."""
+    table = run.effects("zero", endpoint)
+    return np.asarray((table.verdict == "differs") & (table.p <= error))
+
+
+def specialists(run: Results, error: float) -> Rows:
+    """Heads whose removal costs `SHARE` of the margin of a phenomenon or more."""
+    table, sure = run.effects("zero", "margin"), sure_effects(run, "margin", error)
+    large = sure & (shares(table.harm, table.whole) >= SHARE)
+    for column, name in enumerate(table.columns):
+        if name != LOSS:
+            yield from counted("recurrence", name, np.array(table.rows)[large[:, column]])
+
+
+def spread(run: Results, error: float) -> Rows:
+    """Over how many heads the harm is spread, and the share of the harm in each layer; help counts as 0 there."""
+    layers = np.array([str(head.place) for head in heads_named(run.heads)])
+    for name in run.effects("zero", "margin").columns:
+        harm = harms(run.parts["ablation"], name)
+        number, most = participation(harm), len(harm)
+        yield Row("", "spread", name, number, 1, most, unit="heads")
+        yield Row("", "spread.share", name, number / most, 0, 1, unit="share of heads")
+        above = np.maximum(harm.mean(axis=1), 0)
+        whole = float(above.sum()) or float("nan")
+        for layer in dict.fromkeys(layers.tolist()):
+            yield Row(
+                layer, "spread.layer", name, float(above[layers == layer].sum()) / whole, 0, 1, unit="share of harm"
+            )
+
+
+def cue_layers(run: Results, error: float) -> Rows:
+    found = twin_shares(run.parts["twins"], "layer")
+    for row, column in np.ndindex(*found.share.shape):
+        share = float(found.share[row, column])
+        yield Row(found.rows[row], "twins.layer", found.phenomena[column], share, unit="share")
+
+
+def cue_heads(run: Results, error: float) -> Rows:
+    """The largest share of a head, which is chosen on half of the pairs and measured on the other half."""
+    for name in np.unique(run.parts["twins"]["phenomenon"]).tolist():
+        yield Row("", "twins.largest", name, largest_share(run.parts["twins"], name)[1], unit="share")
+
+
+def claimed(run: Results, error: float) -> Rows:
+    """Heads for which each relation is claimed, and those that follow it."""
+    for name in PHENOMENA:
+        own = [claim for claim in run.claims() if claim.relation == name]
+        yield from counted("role", name, [claim.head for claim in own if claim.claimed])
+        yield from counted("role", f"{name}, follows", [claim.head for claim in own if claim.attends])
+
+
+def positional(run: Results, error: float) -> Rows:
+    """Positional heads by kind and offset."""
+    names, offsets = {offset: name for name, offset in NEAR.items()}, positional_heads(run.parts["roles"])
+    found = [(head.split(".")[0].rstrip("0123456789"), names.get(at, "farther"), head) for head, at in offsets.items()]
+    for kind in sorted(KINDS):
+        for near in sorted([*NEAR, "farther"]):
+            own = [head for *where, head in found if where == [kind, near]]
+            yield from counted("role", f"positional, {kind}, {near}", own)
+
+
+def alignment(run: Results, error: float) -> Rows:
+    """Alignment error by weight before the word: of the cross head that is best on validation sentences, of the first
+    of the last layer, which Marian and CTranslate2 take by default, of all and of the best rule without attention."""
+    arrays, at = run.parts["gold"], (slice(None), VIEWS.index("weight"), slice(None), WHENS.index("before"))
+    cross = [head for head in heads_named(arrays["head"]) if head.kind == "cross"]
+    if not cross:
+        return
+    links = float(arrays["targets"].sum(dtype=np.int64) + arrays["pairs"].sum(dtype=np.int64))
+    errors = 1 - 2 * arrays["right"][at].sum(axis=0, dtype=np.int64) / links
+    best = int(arrays["valid.right"][at].sum(axis=0, dtype=np.int64).argmax())
+    first = cross.index(Head(*cross[-1].place, 1))
+    rule = int(arrays["valid.fixed"].sum(axis=0, dtype=np.int64).argmax())
+    fixed = 1 - 2 * float(arrays["fixed"][:, rule].sum(dtype=np.int64)) / links
+    found = {"best": errors[best], "first": errors[first], "mean": errors.mean(), "baseline": fixed}
+    for name, value in found.items():
+        yield Row("", "alignment.error", name, float(value), 0, 1, unit="error rate")
+    yield Row("", "alignment.error", "excess", float(errors[first] - errors[best]), -1, 1, unit="error rate")
+    yield Row("", "alignment.first_is_best", "best", float(best == first), unit=COUNT)
+
+
+def proxies(run: Results, error: float) -> Rows:
+    """Rank correlations over heads, by proxy, and the reliability."""
+    order = [*(f"proxy.{proxy}.rank" for proxy in PROXIES), "proxy.reliability"]
+    rows = [row for row in importance(run) if row.head == ALL]
+    for row in sorted(rows, key=lambda row: order.index(row.endpoint)):
+        yield row._replace(head="", low=-1, high=1)
+
+
+def curves(run: Results, error: float) -> Rows:
+    """Curves by endpoint, those of random orders last, and the heads that can go within the bound of BLEU."""
+    limits, points = list(cuts(run)), list(cutting(run))
+    points += [row for row in limits if row.endpoint == f"cutting.{RANDOM}"]
+    for row in sorted(points, key=lambda row: list(CUTTING_UNITS).index(row.column)):
+        yield row._replace(low=0, high=np.inf if row.column == "loss" else 100)
+    for row in limits:
+        if row.endpoint.startswith("cut.") and row.column == "bleu":
+            yield row._replace(head="", low=0, high=len(run.heads))
+
+
+def training(run: Results, error: float) -> Rows:
+    """Logarithms of half-rise steps, and that of the effect less that of the margin, which share their unit."""
+    for each in emergence(run.parts["training"]) if len(run.parts["training"]["phenomenon"]) else ():
+        half = {curve: float(np.log1p(each.half[curve][0])) for curve in CURVES}
+        last = float(np.log1p(each.steps[-1]))
+        for curve, value in half.items():
+            name = f"training.{curve}.log_half_rise"
+            yield Row("", name, each.phenomenon, value, 0, last, unit="log(1 + step)")
+        later = half["effect"] - half["margin"]
+        yield Row("", "training.later", each.phenomenon, later, unit="log(1 + step)")
+
+
+FIGURES: dict[Callable[[Results, float], Rows], tuple[str, ...]] = {
+    specialists: ("ablation",),
+    spread: ("ablation",),
+    cue_layers: ("twins",),
+    cue_heads: ("twins",),
+    claimed: ("roles", "gold", "ablation"),
+    positional: ("roles",),
+    alignment: ("gold",),
+    proxies: ("importance", "ablation"),
+    curves: ("cutting",),
+    training: ("training",),
+}
+"""The parts that the figures of each function need, in the order of heads.csv."""
+
+
+def over_runs(
+    figures: Callable[[Results, float], Rows], runs: Mapping[str, Sequence[Results]], error: float
+) -> Iterator[tuple[str, Row]]:
+    """The mean, or the share of runs, of each figure of the runs of each row. low, high: the bounds of a figure."""
+    rows = [(label, *row) for label, own in runs.items() for run in own for row in figures(run, error)]
+    table = pd.DataFrame(rows, columns=["row", *Row._fields])
+    for (label, place, endpoint, column, unit), own in table.groupby(
+        ["row", "head", "endpoint", "column", "unit"], sort=False
+    ):
+        head = f"{label}:{place}" if place else label
+        if unit == COUNT:
+            share = seed_share(int(own["estimate"].sum()), len(runs[label]))
+            yield label, Row(head, endpoint, column, *share, runs=len(runs[label]), unit=unit)
+        else:
+            low, high = own["low"].astype(float).fillna(-np.inf), own["high"].astype(float).fillna(np.inf)
+            mean = seed_mean(own["estimate"], low.min(), high.max())
+            yield label, Row(head, endpoint, column, *mean[1:], runs=mean.runs, unit=unit)
+
+
+def replicated(runs: Mapping[str, Sequence[Results]], error: float) -> Iterator[tuple[str, Row]]:
+    """Runs with a head for each phenomenon, and the mean effects of matched heads. Raises InputError for runs measured
+    on different designs."""
+    same_pairs([run.parts["ablation"] for own in runs.values() for run in own])
+    yield from over_runs(specialists, runs, error)
+    yield from matched(runs, error)
+    yield from contrasts(runs, error)
+
+
+def contrasts(runs: Mapping[str, Sequence[Results]], error: float) -> Iterator[tuple[str, Row]]:
+    """The effective number of heads of the loss as a share of all heads, each row less the first one, with Welch's
+    interval, which holds for all at once (Bonferroni); both need three runs or more that differ."""
+    found = {label: [list(islice(spread(run, error), 2))[1].estimate for run in own] for label, own in runs.items()}
+    known = {label: own for label, own in found.items() if len(own) > 2 and np.std(own) > 0}  # NaN: not known
+    for (first, base), (label, own) in ((next(iter(known.items())), each) for each in list(known.items())[1:]):
+        test = stats.ttest_ind(own, base, equal_var=False)
+        ends, value = test.confidence_interval(1 - ERROR / (len(known) - 1)), float(np.mean(own) - np.mean(base))
+        names = f"{label} − {first}", "spread.contrast", LOSS
+        yield label, Row(*names, value, float(ends.low), float(ends.high), None, "", len(own), "share of heads")
+
+
+def matched(runs: Mapping[str, Sequence[Results]], error: float) -> Iterator[tuple[str, Row]]:
+    """Mean effects of matched heads, on the pairs that they were not matched on, of each row with two runs or more of
+    the same heads; verdict: in how many runs the effect differs from 0 within the run."""
+    for label, own in runs.items():
+        columns = own[0].effects("zero", "margin").columns
+        if len(own) < 2 or len({run.heads for run in own}) > 1 or len(columns) < 2:
+            continue
+        found = match([run.parts["ablation"] for run in own])
+        for name, value, p in (("observed", found.similarity, found.p), ("at random", found.null, None)):
+            yield label, Row(label, "matched.similarity", name, value, p=p, runs=len(own), unit="similarity")
+        for endpoint in ("accuracy", "margin"):
+            pairs = list(zip(own, found.heads, strict=True))
+            effects = np.stack([half_effects(run.parts["ablation"], 1, endpoint)[0][order] for run, order in pairs])
+            differs = np.stack([sure_effects(run, endpoint, error)[order] for run, order in pairs]).sum(axis=0)
+            for head, column in np.ndindex(*differs.shape):
+                if columns[column] != LOSS or endpoint == "margin":
+                    _, mean, low, high, _ = seed_mean(effects[:, head, column])
+                    names = f"{label}:{found.names[head]}", f"matched.{endpoint}", columns[column]
+                    verdict, unit = f"differs in {differs[head, column]}", UNITS[endpoint]
+                    yield label, Row(*names, mean, low, high, None, verdict, len(own), unit)
+
+
+def seed_table(study: Study, debug: bool = False) -> tuple[pd.DataFrame, list[str]]:
+    """The table of heads.csv of a sweep, see `framed`, with row, the label, and flags of what failed. sure: found by a
+    t test over seeds, all cells of its family at once; of matched heads: in a run."""
+    flags: list[str] = []
+    error = max(FAMILY / max(len(study.runs), 1), 1.5 / DRAWS)
+    rows: list[tuple[str, Row]] = []
+    for figures, parts in FIGURES.items():
+        runs = study.having(*parts)
+        make = partial(replicated if figures is specialists else partial(over_runs, figures), runs, error)
+        rows += guarded(figures.__name__, make, flags, debug) if runs else []
+    table = framed(row for _, row in rows)
+    table["row"] = [label for label, _ in rows]
+    table["place"] = [row.head.removeprefix(f"{label}:") for label, row in rows]
+    never = table.groupby("column")["estimate"].transform("sum").eq(0) & table["column"].str.startswith("positional")
+    table = table[~never].reset_index(drop=True)
+    table["sure"] = table["verdict"].str.contains(r"differs in [1-9]")
+    for family in FAMILIES:
+        own = table["endpoint"].isin(family)
+        table.loc[own, "sure"] = holm(table.loc[own, "p"])
+    table.loc[table["endpoint"] != "matched.similarity", "p"] = None
+    return table, flags

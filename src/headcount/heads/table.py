@@ -1,0 +1,290 @@
+"""The table of heads.csv: what the arrays of each part of one run say, a row for each head, endpoint and column."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from headcount.heads.ablation import KINDS
+from headcount.heads.bleu import bleu_table
+from headcount.heads.cutting_curves import RANDOM, curves, free_by_bleu, free_by_loss
+from headcount.heads.development import CURVES, emergence
+from headcount.heads.importance import PROXIES, guide
+from headcount.heads.interactions import interaction_table, redundancies
+from headcount.heads.links import WHENS, alignment
+from headcount.heads.observed import VIEWS
+from headcount.heads.results import POINTS, SENTENCE, Results, Row
+from headcount.heads.roles import role_figures
+from headcount.heads.shapley import values
+from headcount.heads.statistics import LOSS
+from headcount.heads.twin_shares import Shares, circuits, encoder_limit, twin_shares
+from headcount.statistics.max_t import EffectTable, Ratio
+
+Rows = Iterator[Row]
+Found = TypeVar("Found")
+ALL = "all heads"
+WHOLE = "whole model"
+UNITS = {"accuracy": POINTS, "sensitivity": POINTS, "margin": SENTENCE, LOSS: SENTENCE, "bleu": "BLEU"}
+UNITS |= {"interaction": SENTENCE}
+ROLE_UNITS = {"distance": "tokens", "entropy": "nats"}  # all others are shares
+CUTTING_UNITS = {"loss": "nats a token", "worst": "%", "bleu": "BLEU"}
+CURVE_UNITS = {"accuracy": "%", "margin": SENTENCE, "effect": SENTENCE}
+
+
+def of_effects(table: EffectTable, kind: str, endpoint: str, loss: str = "") -> Rows:
+    """A row for each cell of a table. loss: the endpoint of the column of the loss, which is left out without one."""
+    for row, column in np.ndindex(*table.estimate.shape):
+        measure = loss if table.columns[column] == LOSS else endpoint
+        if measure:
+            figures = cell((row, column), table.estimate, table.low, table.high)
+            p, verdict = float(table.p[row, column]), str(table.verdict[row, column])
+            names = table.rows[row], f"{kind}.{measure}", table.columns[column]
+            yield Row(*names, *figures, p, verdict, unit=UNITS[measure])
+
+
+def cell(at: tuple[int, ...], estimate: NDArray, low: NDArray, high: NDArray) -> tuple[float, float, float]:
+    """Estimate, low and high of a cell."""
+    return float(estimate[at]), float(low[at]), float(high[at])
+
+
+def of_ratio(found: Ratio, at: tuple[int, ...] = ()) -> tuple[float, float, float]:
+    return cell(at, found.value, found.low, found.high)
+
+
+def ablation(run: Results) -> Rows:
+    """Effects of every kind of ablation on loss, margin and accuracy; of zero ablation on sensitivity."""
+    for kind in KINDS:
+        yield from of_effects(run.effects(kind, "accuracy"), kind, "accuracy")
+        yield from of_effects(run.effects(kind, "margin"), kind, "margin", LOSS)
+    yield from of_effects(run.effects("zero", "sensitivity"), "zero", "sensitivity")
+
+
+def bleu(run: Results) -> Rows:
+    return of_effects(bleu_table(run.parts["bleu"], run.bounds.bleu), "zero", "bleu")
+
+
+def roles(run: Results) -> Rows:
+    """Where each head attends, whatever the effect."""
+    found = role_figures(run.parts["roles"])
+    for name, ratio in found.figures.items():
+        for number, head in enumerate(found.heads):
+            if np.isfinite(ratio.value[number]):
+                yield Row(head, "role", name, *of_ratio(ratio, (number,)), unit=ROLE_UNITS.get(name, "share"))
+
+
+def twins(run: Results) -> Rows:
+    """Shares of the way to the twin, of heads and of layers."""
+    for level in ("head", "layer"):
+        yield from of_shares(twin_shares(run.parts["twins"], level))
+
+
+def of_shares(found: Shares, endpoint: str = "share") -> Rows:
+    for row, column in np.ndindex(*found.share.shape):
+        figures = cell((row, column), found.share, found.low, found.high)
+        names = found.rows[row], f"twins.{endpoint}", found.phenomena[column]
+        yield Row(*names, *figures, verdict="clear" if found.clear[row, column] else "undecided", unit="share")
+
+
+def paths(run: Results) -> Rows:
+    """The direct paths of the circuit of each phenomenon."""
+    for name, edges in circuits(run.parts["paths"]).items():
+        for each in edges:
+            ends = f"{each.sender} > {each.receiver}"
+            yield Row(ends, "paths.share", name, each.share, each.low, each.high, verdict="clear", unit="share")
+
+
+def importance(run: Results) -> Rows:
+    """Proxies by gradient, and their rank correlation with the harm of removing a head, where they are known."""
+    found = guide(run.parts["importance"], run.parts["ablation"])
+    for column, name in enumerate(found.columns):
+        figures: list[tuple[str, str, float]] = []
+        for number, proxy in enumerate(PROXIES):
+            figures.append((ALL, f"proxy.{proxy}.rank", float(found.rank[number, column])))
+            if name == LOSS or proxy != "loss_importance":  # which has one figure a head
+                values = found.proxies[proxy][:, column].tolist()
+                figures += ((head, f"proxy.{proxy}", value) for head, value in zip(found.heads, values, strict=True))
+        for head, endpoint, value in (*figures, (ALL, "proxy.reliability", float(found.reliability[column]))):
+            if not np.isnan(value):
+                yield Row(head, endpoint, name, value, unit="rank correlation" if head == ALL else SENTENCE)
+
+
+def pairs(run: Results) -> Rows:
+    """Interactions of pairs of heads; a single head has none."""
+    if len(run.parts["pairs"]["pair"]):
+        table = interaction_table(run.parts["pairs"], run.bounds)
+        yield from of_effects(table, "pairs", "interaction", "interaction")
+
+
+def shapley(run: Results) -> Rows:
+    for each in sorted(values(run.parts["shapley"]), key=lambda each: -each.value):
+        yield Row(each.head, "shapley", LOSS, each.value, each.low, each.high, unit=SENTENCE)
+
+
+def cutting(run: Results) -> Rows:
+    """Loss, worst phenomenon and BLEU by the number of heads left, of each order."""
+    for curve in curves(run.parts["cutting"]):
+        for endpoint, unit in CUTTING_UNITS.items():
+            for left, value in zip(*curve.points(endpoint), strict=True):
+                if curve.name != RANDOM:
+                    yield Row(f"{left} left", f"cutting.{curve.name}", endpoint, float(value), unit=unit)
+
+
+def training(run: Results) -> Rows:
+    """The half-rise steps of each phenomenon whose curves rise."""
+    for each in emergence(run.parts["training"]) if len(run.parts["training"]["phenomenon"]) else ():
+        for curve, (step, low, high) in each.half.items():
+            if np.isfinite(step):
+                names = each.head, f"training.{curve}.half_rise", each.phenomenon
+                yield Row(*names, step, _known(low), _known(high), verdict=each.first, unit="step")
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else value
+
+
+def whole(run: Results) -> Rows:
+    """The figures of the whole model, which the effects change."""
+    for endpoint, unit in {"margin": SENTENCE, "accuracy": "%", "sensitivity": "%"}.items():
+        table = run.effects("zero", endpoint)
+        for name, value in zip(table.columns, table.whole.tolist(), strict=True):
+            if name != LOSS:
+                yield Row(WHOLE, f"whole.{endpoint}", name, value, unit=unit)
+    loss = run.effects("zero", "margin")
+    yield Row(WHOLE, "whole.loss", LOSS, float(loss.whole[loss.columns.index(LOSS)]), unit=SENTENCE)
+
+
+def encoder(run: Results) -> Rows:
+    """The share of the encoder's whole output at aligned words: the most that encoder heads can have."""
+    return of_shares(encoder_limit(run.parts["twins"]), "limit")
+
+
+def links(run: Results) -> Rows:
+    """How much more often than all baselines a head follows a gold link, and the margin that its loss costs."""
+    for each in run.claims():
+        link = f"{each.relation}, {each.direction}"
+        verdict = "role" if each.claimed else "follows" if each.attends else "undecided"
+        yield Row(each.head, "link.gain", link, each.gain, each.low, verdict=verdict, unit="share")
+        lost = "differs" if each.matters else "undecided"
+        yield Row(each.head, "link.lost", each.phenomenon, each.relative, p=each.p, verdict=lost, unit="share")
+
+
+def aligned(run: Results) -> Rows:
+    """Alignment error rates of cross heads, and their excess over the best rule without attention."""
+    arrays = run.parts["gold"]
+    if "right" not in arrays or not arrays["right"].shape[2]:  # no cross head
+        return
+    found = alignment(arrays)
+    rule = "same relative place" if found.rule == "diagonal" else f"offset {found.rule}"
+    yield Row(f"rule: {rule}", "alignment.error", "no attention", *of_ratio(found.baseline), unit="error rate")
+    marks = {found.marian: "first of the last layer", found.best: "best"}
+    for cell in np.ndindex(*found.errors.value.shape):
+        column = f"{VIEWS[cell[0]]}, {WHENS[cell[2]]} the word"
+        for endpoint, ratio in (("error", found.errors), ("excess", found.excess)):
+            names = found.heads[cell[1]], f"alignment.{endpoint}", column
+            yield Row(*names, *of_ratio(ratio, cell), verdict=marks.get(cell, ""), unit="error rate")
+
+
+def redundant(run: Results) -> Rows:
+    """Pairs of heads of which each is free to cut and both together are not: what both cost beyond the sum."""
+    for each in redundancies(run.parts["pairs"], run.bounds) if len(run.parts["pairs"]["pair"]) else ():
+        names, beyond = f"{each.first} + {each.second}", each.together - sum(each.alone)
+        yield Row(names, "pairs.redundant", each.column, beyond, each.low, each.high, verdict="differs", unit=SENTENCE)
+
+
+def cuts(run: Results) -> Rows:
+    """The heads that each order can cut within the bounds, and the curves of random orders: mean, 5 and 95 %."""
+    arrays, bounds = run.parts["cutting"], run.bounds
+    limits = {"bleu": free_by_bleu(arrays, bounds.bleu), "loss": free_by_loss(arrays, bounds.loss)}
+    for order in limits["bleu"]:
+        for endpoint, most in limits.items():
+            yield Row(ALL, f"cut.{order}", endpoint, float(most[order]), unit="heads")
+    drawn = [curve for curve in curves(arrays) if curve.name == RANDOM]
+    for endpoint, unit in CUTTING_UNITS.items():
+        at: dict[int, list[float]] = {}
+        for curve in drawn:
+            for left, value in zip(*curve.points(endpoint), strict=True):
+                at.setdefault(int(left), []).append(float(value))
+        for left, every in sorted(at.items()):
+            low, high = np.quantile(every, [0.05, 0.95]).tolist()
+            yield Row(f"{left} left", f"cutting.{RANDOM}", endpoint, float(np.mean(every)), low, high, unit=unit)
+
+
+def steps(run: Results) -> Rows:
+    """The curves of each phenomenon at the steps that were kept."""
+    for each in emergence(run.parts["training"]) if len(run.parts["training"]["phenomenon"]) else ():
+        for curve in CURVES:
+            for step, value in zip(each.steps.tolist(), getattr(each, curve).tolist(), strict=True):
+                yield Row(f"step {step}", f"training.{curve}", each.phenomenon, value, unit=CURVE_UNITS[curve])
+
+
+PARTS: dict[Callable[[Results], Rows], tuple[str, ...]] = {
+    ablation: ("ablation",),
+    bleu: ("bleu",),
+    roles: ("roles",),
+    twins: ("twins",),
+    paths: ("twins", "paths"),
+    importance: ("importance", "ablation"),
+    pairs: ("pairs",),
+    shapley: ("shapley",),
+    cutting: ("cutting",),
+    training: ("training",),
+    whole: ("ablation",),
+    encoder: ("twins",),
+    links: ("roles", "gold", "ablation"),
+    aligned: ("gold",),
+    redundant: ("pairs",),
+    cuts: ("cutting",),
+    steps: ("training",),
+}
+"""The parts that the rows of each function need, in the order of heads.csv."""
+
+
+def run_rows(run: Results, debug: bool = False) -> tuple[list[Row], list[str]]:
+    """The rows of a run, and a flag for each part whose rows failed; debug: raise its exception instead."""
+    rows: list[Row] = []
+    flags: list[str] = []
+    for function, parts in PARTS.items():
+        if run.parts.keys() >= set(parts):
+            rows += guarded(function.__name__, lambda each=function: each(run), flags, debug)  # type: ignore[misc]
+    return rows, flags
+
+
+def guarded(name: str, make: Callable[[], Iterable[Found]], flags: list[str], debug: bool) -> list[Found]:
+    """What `make` gives; where it fails nothing, and a flag: whatever is wrong with one part, the others are right.
+    debug: raise the exception."""
+    try:
+        return list(make())
+    except Exception as error:
+        if debug:
+            raise
+        flags.append(f"'{name}' is missing, since it failed: {type(error).__name__}: {error}")
+        return []
+
+
+def framed(rows: Iterable[Row]) -> pd.DataFrame:
+    """The rows as a table with more columns for views.
+
+    kind, layer: of the head, such as cross and cross2; empty for what is no head. level: "head", "layer" or "". harm:
+    an effect with the sign of harm. sure: whether it is told from chance. left, step: numbers in the name, if it
+    has them. first, second: heads of a pair or a path. order: the endpoint after its first dot.
+    """
+    table = pd.DataFrame(list(rows), columns=list(Row._fields))
+    table = table.astype(dict.fromkeys(("estimate", "low", "high", "p", "runs"), float))
+    named = table["head"].str.extract(r"(?:^|:)(?P<layer>(?P<kind>encoder|decoder|cross)\d+)(?P<number>\.\w+)?$")
+    table["kind"], table["layer"] = named["kind"].fillna(""), named["layer"].fillna("")
+    table["level"] = np.where(named["number"].notna(), "head", np.where(table["layer"] != "", "layer", ""))
+    rises = (table["column"] == LOSS) | table["endpoint"].str.startswith("pairs")
+    table["harm"] = np.where(rises, table["estimate"], -table["estimate"])
+    table["sure"] = table["verdict"].isin(["differs", "clear", "role", "follows"])
+    table["left"] = table["head"].str.extract(r"(\d+) left$", expand=False).astype(float)
+    table["step"] = table["head"].str.extract(r"step (\d+)$", expand=False).astype(float)
+    table[["first", "second"]] = table["head"].str.extract(r"^(\S+) [+>] (\S+)$")
+    table["order"] = table["endpoint"].str.extract(r"^[^.]*\.(.*)$", expand=False).fillna("")
+    return table
+
+
+def heads_csv(table: pd.DataFrame) -> str:
+    """The text of heads.csv, a line for each row."""
+    return str(table[list(Row._fields)].to_csv(index=False, float_format="%.6g", lineterminator="\n"))
