@@ -2,12 +2,10 @@
 by hand."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import planted
 import pytest
-from built import BOUNDS
 from conftest import TINY, completed
 
 from headcount.heads.links import (
@@ -24,9 +22,7 @@ from headcount.heads.links import (
     met,
     others,
 )
-from headcount.heads.results import Results
 from headcount.heads.roles import roles
-from headcount.heads.table import aligned as rows_of
 
 HEADS = ["encoder1.1", "encoder1.2", "decoder1.1", "decoder1.2", "cross1.1", "cross1.2"]
 
@@ -110,16 +106,6 @@ def test_the_aligning_head_is_found_and_the_first_of_the_last_layer_is_another(f
     # Each word is aligned with that at its place, which needs no attention: no head is better than that.
     assert (aligning.rule, aligning.baseline.value) == ("diagonal", 0)
     assert aligning.excess.value == pytest.approx(aligning.errors.value)
-
-
-@pytest.mark.medium
-def test_rows_of_an_alignment_name_weights_position_and_baseline(found):
-    rows = list(rows_of(Results("a", Path("a"), ("en", "de"), {"gold": found[1]}, BOUNDS)))
-    assert (rows[0].head, rows[0].estimate) == ("rule: same relative place", 0)
-    errors = {(row.head, row.column): row for row in rows if row.endpoint == "alignment.error"}
-    assert errors["cross1.2", "weight, before the word"].verdict == "best"
-    assert errors["cross1.1", "weight, before the word"].verdict == "first of the last layer"
-    assert errors["cross1.1", "weight, before the word"].estimate > 0.9
 
 
 def test_alignment_error_rate_worked_by_hand():

@@ -182,6 +182,28 @@ def test_a_shift_towards_one_answer_is_no_lost_function():
 
 
 @pytest.mark.medium
+def test_sections_show_shares_and_circuits_of_planted_heads():
+    """Head 1 of the second cross-attention carries the cue of case, past all other heads; no head that of order."""
+    random = np.random.default_rng(0)
+    base, way = random.normal(3, 1, 40), random.normal(-6, 1, 40)
+    phenomenon = np.array(["case", "order"] * 20)
+    planted = np.where(phenomenon == "case", base + 0.9 * way, base)
+    shared = {"base": base, "twin": base + way, "phenomenon": phenomenon}
+    arrays = {"head": np.array(["encoder1.1", "cross2.1"]), "layer": np.array(["encoder1", "cross2"])}
+    both = np.stack([base, planted])
+    twin = shared | arrays | {"patched": both, "layers": both, "memory": base + way}
+    path = {"sender": np.array(["cross2.1", "source"]), "direct": np.stack([planted, base]), "path": both}
+    path |= {"path_sender": np.array(["source"] * 2), "path_receiver": arrays["head"]}
+    page = run_page(results(twins=twin, paths=shared | path), debug=True)
+    assert page.findings[0].startswith("Heads that carry a cue, % of the way to the twin: cross2.1, case: 90.0 ")
+    assert [view.name for view in page.page.views] == ["02_cue_0", "02_cue_1", "03_circuit_0_case"]
+    sure = page.table.query('verdict == "clear" and endpoint != "twins.limit"')
+    clear = {(row.head, row.endpoint, row.column) for row in sure.itertuples()}
+    ends = {("cross2.1", "twins.share"), ("cross2", "twins.share"), ("source > cross2.1", "paths.share")}
+    assert clear == {(*end, "case") for end in ends | {("cross2.1 > output", "paths.share")}}
+
+
+@pytest.mark.medium
 def test_bounds_are_those_of_the_run(full):
     page = run_page(replace(full, bounds=Bounds(loss=100, margin=0.1, accuracy=2, bleu=99)))
     assert page.findings[-2].endswith("one head at a time): encoder1.1, encoder1.2, cross1.1.")
@@ -238,6 +260,21 @@ def test_the_mean_of_linear_bleu_is_bleu_and_its_values_are_derivatives():
     for sentence in (0, 7):
         slope = 20 * (bleu_of(counts.sum(axis=1) + 1e-6 * counts[:, sentence]) - exact) / 1e-6
         assert values[:, sentence] - exact == pytest.approx(slope, rel=1e-3)
+
+
+def test_rows_of_an_alignment_name_weights_position_and_baseline():
+    # Of ten target words with ten links: right before the word by weight, one in ten by head 1, nine by head 2.
+    right = np.zeros((4, 2, 2, 2), dtype=np.int16)
+    right[:, 0, :, 0] = 1, 9
+    fixed = {"fixed": np.full((4, 2), 5), "valid.fixed": np.tile([5, 4], (4, 1)), "rule": np.array(["diagonal", "+1"])}
+    arrays = {"right": right, "valid.right": right, "targets": np.full(4, 10), "pairs": np.full(4, 10), **fixed}
+    rows = list(tables.aligned(results(gold=arrays | {"head": np.array(["cross1.1", "cross1.2"])})))
+    assert (rows[0].head, rows[0].estimate) == ("rule: same relative place", 0.5)
+    found = {(row.endpoint, row.head, row.column): (row.estimate, row.verdict) for row in rows}
+    by_weight = "weight, before the word"
+    assert found["alignment.error", "cross1.2", by_weight] == (pytest.approx(0.1), "best")
+    assert found["alignment.excess", "cross1.1", by_weight] == (pytest.approx(0.4), "first of the last layer")
+    assert found["alignment.error", "cross1.2", "norm, after the word"] == (1, "")
 
 
 @pytest.mark.medium

@@ -111,6 +111,7 @@ def test_the_cells_of_a_page_are_one_family():
     assert holm([]).tolist() == []
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("deep", [0.0, 1000.0])
 def test_few_pages_without_effects_have_a_deep_cell(monkeypatch, deep):
     """Four rows of five seeds: 192 layers a page, of which 5 a page are told from 0 by an interval for each alone."""

@@ -3,13 +3,12 @@ differences add up over direct paths."""
 
 from collections import Counter
 from dataclasses import fields
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from built import BOUNDS, ONE_LAYER, built, composed, sentence_piece
+from built import ONE_LAYER, built, composed, sentence_piece
 from datasets import Dataset
 from torch import nn
 
@@ -18,10 +17,8 @@ from headcount.data.tokenizer import BOS, EOS
 from headcount.heads.analysis import Analysis, Settings
 from headcount.heads.evaluation_set import evaluation_set, stratified
 from headcount.heads.interface import Head, Heads, Layer
-from headcount.heads.page import run_page
 from headcount.heads.patching import Tokens, TwinPairs, Twins, each_head, each_sender, places, twin_effects, twins
 from headcount.heads.paths import SOURCE, path_effects, paths, paths_of, reaches
-from headcount.heads.results import Results
 from headcount.heads.twin_shares import circuits, move_shares, twin_shares
 
 VOCAB = 30
@@ -389,26 +386,3 @@ def test_the_circuit_of_a_phenomenon_is_its_clear_paths(analysis):
     every = [edge for each in found.values() for edge in each]
     assert {edge.receiver for edge in every if edge.sender == SOURCE} <= {*map(str, analysis.heads.names)}
     assert all(edge.low > 0 or edge.high < 0 for edge in every)
-
-
-@pytest.mark.medium
-def test_sections_show_shares_and_circuits_of_planted_heads():
-    """Head 1 of the second cross-attention carries the cue of case, past all other heads; no head that of order."""
-    random = np.random.default_rng(0)
-    base, way = random.normal(3, 1, 40), random.normal(-6, 1, 40)
-    phenomenon = np.array(["case", "order"] * 20)
-    planted = np.where(phenomenon == "case", base + 0.9 * way, base)
-    shared = {"base": base, "twin": base + way, "phenomenon": phenomenon}
-    arrays = {"head": np.array(["encoder1.1", "cross2.1"]), "layer": np.array(["encoder1", "cross2"])}
-    both = np.stack([base, planted])
-    twin = shared | arrays | {"patched": both, "layers": both, "memory": base + way}
-    path = {"sender": np.array(["cross2.1", SOURCE]), "direct": np.stack([planted, base]), "path": both}
-    path |= {"path_sender": np.array([SOURCE] * 2), "path_receiver": arrays["head"]}
-    page = run_page(Results("a run", Path("run"), ("en", "de"), {"twins": twin, "paths": shared | path}, BOUNDS))
-    assert not page.page.flags
-    assert page.findings[0].startswith("Heads that carry a cue, % of the way to the twin: cross2.1, case: 90.0 ")
-    assert [view.name for view in page.page.views] == ["02_cue_0", "02_cue_1", "03_circuit_0_case"]
-    sure = page.table.query('verdict == "clear" and endpoint != "twins.limit"')
-    clear = {(row.head, row.endpoint, row.column) for row in sure.itertuples()}
-    ends = {("cross2.1", "twins.share"), ("cross2", "twins.share"), ("source > cross2.1", "paths.share")}
-    assert clear == {(*end, "case") for end in ends | {("cross2.1 > output", "paths.share")}}

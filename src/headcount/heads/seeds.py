@@ -226,19 +226,20 @@ def over_runs(
     figures: Callable[[Results, float], Rows], runs: Mapping[str, Sequence[Results]], error: float
 ) -> Iterator[tuple[str, Row]]:
     """The mean, or the share of runs, of each figure of the runs of each row. low, high: the bounds of a figure."""
-    rows = [(label, *row) for label, own in runs.items() for run in own for row in figures(run, error)]
-    table = pd.DataFrame(rows, columns=["row", *Row._fields])
-    for (label, place, endpoint, column, unit), own in table.groupby(
-        ["row", "head", "endpoint", "column", "unit"], sort=False
-    ):
-        head = f"{label}:{place}" if place else label
+    groups: dict[tuple[str, str, str, str, str], list[Row]] = {}
+    for label, own in runs.items():
+        for row in (row for run in own for row in figures(run, error)):
+            groups.setdefault((label, row.head, row.endpoint, row.column, row.unit), []).append(row)
+    for (label, place, endpoint, column, unit), found in groups.items():
+        names, values = (f"{label}:{place}" if place else label, endpoint, column), [row.estimate for row in found]
         if unit == COUNT:
-            share = seed_share(int(own["estimate"].sum()), len(runs[label]))
-            yield label, Row(head, endpoint, column, *share, runs=len(runs[label]), unit=unit)
+            share = seed_share(int(sum(values)), len(runs[label]))
+            yield label, Row(*names, *share, runs=len(runs[label]), unit=unit)
         else:
-            low, high = own["low"].astype(float).fillna(-np.inf), own["high"].astype(float).fillna(np.inf)
-            mean = seed_mean(own["estimate"], low.min(), high.max())
-            yield label, Row(head, endpoint, column, *mean[1:], runs=mean.runs, unit=unit)
+            low = min((row.low for row in found if row.low is not None), default=-np.inf)
+            high = max((row.high for row in found if row.high is not None), default=np.inf)
+            mean = seed_mean(values, low, high)
+            yield label, Row(*names, *mean[1:], runs=mean.runs, unit=unit)
 
 
 def replicated(runs: Mapping[str, Sequence[Results]], error: float) -> Iterator[tuple[str, Row]]:
