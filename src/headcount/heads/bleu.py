@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from headcount.decoding.beam import greedy
 from headcount.heads.ablation import without_each
-from headcount.heads.analysis import Analysis, Arrays, Part
-from headcount.heads.examples import chosen
+from headcount.heads.analysis import Analysis, Arrays, part
 from headcount.heads.likelihood import Progress
 from headcount.run.opened import make_translator
 from headcount.statistics.bootstrap import ORDERS, Floats, bleu_of, sentence_counts
@@ -36,21 +35,18 @@ def greedy_counts(analysis: Analysis, rows: Dataset, gates: torch.Tensor, progre
     return np.array(counts)[where.reshape(-1)].astype(np.int32)
 
 
+@part(
+    "bleu",
+    "BLEU without each head",
+    settings=("bleu_sentences",),
+    steps=lambda analysis: (1 + len(analysis.heads)) * len(analysis.test.chosen(analysis.settings.bleu_sentences)),
+)
 def without_heads(analysis: Analysis, progress: Progress) -> Arrays:
     """counts [1 + head, sentence, 10]: of BLEU, see `greedy_counts`; setting 0 is the whole model. test_row [sentence]:
     its row among the test sentences measured; head: the names."""
-    rows = chosen(analysis.test, analysis.settings.bleu_sentences)
+    rows = analysis.test.chosen(analysis.settings.bleu_sentences)
     counts = greedy_counts(analysis, analysis.test.rows.select(rows), without_each(analysis.heads), progress)
     return {"counts": counts, "test_row": rows, "head": analysis.heads.labels}
-
-
-WITHOUT_HEADS = Part(
-    "bleu",
-    "BLEU without each head",
-    without_heads,
-    steps=lambda analysis: (1 + len(analysis.heads)) * len(chosen(analysis.test, analysis.settings.bleu_sentences)),
-    settings=("bleu_sentences",),
-)
 
 
 def bleu_table(arrays: Arrays, harmless: float, seed: int = 0) -> EffectTable:

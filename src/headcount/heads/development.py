@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.heads.ablation import Effects, effects, without_each
-from headcount.heads.analysis import Analysis, Arrays, Part
-from headcount.heads.evaluation_set import EvaluationSet, evaluation_set
+from headcount.heads.ablation import effects, without_each
+from headcount.heads.analysis import Analysis, Arrays, part
+from headcount.heads.evaluation_set import evaluation_set
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import Progress
 from headcount.run.opened import load_weights
@@ -22,6 +22,7 @@ from headcount.statistics.bootstrap import Floats, resamples
 from headcount.statistics.max_t import DRAWS, ERROR
 
 CURVES = ("accuracy", "margin", "effect")
+KEEP = "needs weights of two steps or more; train with checkpoint.keep, such as checkpoint.keep=[0,100,300,1000]"
 
 
 def kept_steps(directory: Path) -> dict[int, Path]:
@@ -31,45 +32,25 @@ def kept_steps(directory: Path) -> dict[int, Path]:
     return dict(sorted(steps.items()))
 
 
-def _lacks(analysis: Analysis) -> str | None:
-    if len(kept_steps(analysis.run.directory)) > 1:
-        return None
-    return "needs weights of two steps or more; train with checkpoint.keep, such as checkpoint.keep=[0,100,300,1000]"
-
-
+@part(
+    "training",
+    "effects of heads through training",
+    settings=("step_sentences",),
+    lacks=lambda analysis: None if len(kept_steps(analysis.run.directory)) > 1 else KEEP,
+)
 def development(analysis: Analysis, progress: Progress) -> Arrays:
     """Effects of zero ablation at each kept step, on a part of the test sentences: step [step]; loss [step, setting,
     sentence] in nats; right, wrong [step, setting, pair], log-probabilities of both translations. Setting 0 is the
     whole model, setting 1 + head is without that head. Also head, the names, and row, phenomenon and grade of each
     pair."""
     test = evaluation_set(analysis.run, analysis.test.rows, analysis.settings.step_sentences)
-    steps = kept_steps(analysis.run.directory)
-    heads = Heads(copy.deepcopy(analysis.run.model))
-    found = [_at(heads, test, path, analysis.run.directory, progress) for path in steps.values()]
-    arrays = {
-        "loss": np.stack([each.loss for each in found]),
-        "right": np.stack([each.right for each in found]),
-        "wrong": np.stack([each.wrong for each in found]),
-    }
-    single = {name: values.astype(np.float32) for name, values in arrays.items()}
-    return {**single, "step": np.array(list(steps)), **test.labels, "head": heads.labels}
-
-
-def _at(heads: Heads, test: EvaluationSet, path: Path, directory: Path, progress: Progress) -> Effects:
-    load_weights(heads.model, path, directory)
-    return effects(heads, test, without_each(heads), progress=progress)
-
-
-DEVELOPMENT = Part(
-    "training",
-    "effects of heads through training",
-    development,
-    steps=lambda analysis: (
-        2 * len(kept_steps(analysis.run.directory)) * min(analysis.settings.step_sentences, len(analysis.test))
-    ),
-    settings=("step_sentences",),
-    lacks=_lacks,
-)
+    heads, directory, found = Heads(copy.deepcopy(analysis.run.model)), analysis.run.directory, []
+    steps = kept_steps(directory)
+    for path in steps.values():
+        load_weights(heads.model, path, directory)
+        found.append(effects(heads, test, without_each(heads), progress=progress))
+    arrays = {name: np.stack([each[name] for each in found]).astype(np.float32) for name in ("loss", "right", "wrong")}
+    return {**arrays, "step": np.array(list(steps)), **test.labels, "head": heads.labels}
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ NAMES = {
     "loss_importance": "importance for the loss",
     "margin_importance": "importance for the phenomenon",
     "margin_first_order": "first-order estimate of the phenomenon",
+    "integrated": "integrated gradients",
 }
 NOTE = (
     "Importance for the loss: the mean absolute gradient of the loss of a sentence with respect to a head's gate "
