@@ -1,25 +1,22 @@
 """Heads through training: half-rise steps of planted curves, weights of each step, runs without kept weights."""
 
 import copy
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from built import BOUNDS, ONE_LAYER, built
+from built import ONE_LAYER, built
 from safetensors.torch import save_file
 
 from headcount.data.batches import Sentences
 from headcount.errors import InputError
 from headcount.heads import development as module
 from headcount.heads.ablation import effects, without_each
-from headcount.heads.development import CURVES, DEVELOPMENT, emergence, half_rise, kept_steps
+from headcount.heads.development import CURVES, emergence, half_rise, kept_steps
 from headcount.heads.evaluation_set import EvaluationSet
 from headcount.heads.interface import Heads
 from headcount.heads.measure import measure
-from headcount.heads.results import Results
-from headcount.heads.sections.development import subject
 
 STEPS = np.array([0, 10, 100, 1000])
 
@@ -102,11 +99,6 @@ def test_the_order_is_that_of_margin_and_effect_and_not_of_bounded_accuracy():
     (found,) = emergence(arrays, draws=200)
     assert found.half["accuracy"][2] < found.half["effect"][1]
     assert found.first == "undecided"
-    section = subject(Results("a", Path("a"), ("en", "de"), {"training": arrays}, BOUNDS))
-    assert "before the margin of its phenomenon in 0 of 1 phenomena and after it in 0;" in section.findings[0]
-    assert "Steps between those kept, 0, 10, 100, 1000, are interpolated." in section.section.blocks[0]
-    (plot,) = section.section.blocks[1].plots
-    assert "nats a sentence" in plot.svg
 
 
 @pytest.fixture
@@ -115,16 +107,8 @@ def analysis(tmp_path, monkeypatch):
     torch.manual_seed(1)
     model = built("model/nano", **ONE_LAYER, vocab_size=20).eval()
     sentences = Sentences.of([[5, 6, 7], [8, 9]])
-    test = EvaluationSet(
-        [0, 1],
-        sentences,
-        sentences,
-        np.array([1]),
-        Sentences.of([[9, 8]]),
-        sentences,
-        np.array([0]),
-        (("order", "easy"),),
-    )
+    pair = np.array([1]), Sentences.of([[9, 8]]), sentences, [("order", "easy")]
+    test = EvaluationSet([0, 1], sentences, sentences, *pair)
     (tmp_path / "checkpoints").mkdir()
     for step in (20, 5):
         other = copy.deepcopy(model)
@@ -139,7 +123,7 @@ def analysis(tmp_path, monkeypatch):
 
 def test_effects_are_those_of_the_weights_of_each_step(analysis):
     before = copy.deepcopy(analysis.run.model.state_dict())
-    found = DEVELOPMENT.measure(analysis, lambda done: None)
+    found = module.development.measure(analysis, lambda done: None)
     assert found["step"].tolist() == [5, 20]
     assert found["loss"].shape == (2, 7, 2)
     assert found["right"].shape == found["wrong"].shape == (2, 7, 1)
@@ -149,7 +133,7 @@ def test_effects_are_those_of_the_weights_of_each_step(analysis):
     assert all(after[name].equal(tensor) for name, tensor in before.items())
     module.load_weights(analysis.run.model, kept_steps(analysis.run.directory)[20], analysis.run.directory)
     heads = Heads(analysis.run.model)
-    assert found["wrong"][1] == pytest.approx(effects(heads, analysis.test, without_each(heads)).wrong, abs=1e-4)
+    assert found["wrong"][1] == pytest.approx(effects(heads, analysis.test, without_each(heads))["wrong"], abs=1e-4)
 
 
 def test_a_run_without_kept_weights_is_refused_with_the_setting_that_keeps_them(analysis):

@@ -11,6 +11,7 @@ from built import BOUNDS
 from conftest import TINY, completed
 
 from headcount.heads.claims import best_offset, claimed_roles, matched
+from headcount.heads.effects import read_parts
 from headcount.heads.gold import ABSENT, RULES, Link, aligned, alignment, first_target, gold, met, others
 from headcount.heads.results import Results
 from headcount.heads.roles import roles
@@ -193,7 +194,7 @@ def test_a_run_of_both_directions_is_measured_in_its_own(tmp_path):
     both = (*sizes, "data.max_length=100", "data.both_directions=true", "steps=2", "validation.every=2")
     completed("train", *own, *both, "hydra.run.dir=run", cwd=tmp_path)
     completed("heads", "run=run", "parts=[importance,gold]", cwd=tmp_path)
-    found = {name: np.load(tmp_path / "run" / "heads" / f"{name}.npz") for name in ("importance", "gold")}
+    found = read_parts(tmp_path / "run" / "heads" / "effects.nc")
     assert len(found["importance"]["loss"]) == 32
     assert len(set(found["importance"]["phenomenon"].tolist())) == 8
     assert found["gold"]["valid.targets"].shape == (32,)

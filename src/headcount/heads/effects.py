@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from headcount.errors import InputError
+from headcount.errors import InputError, reason
 from headcount.files import write_bytes
 from headcount.heads.analysis import Arrays
 
@@ -70,9 +70,9 @@ def read_parts(path: Path) -> dict[str, Arrays]:
                     raise ValueError(f"{name} is damaged")
                 found.setdefault(part, {})[short] = value
     except Exception as error:
-        raise InputError(f"{path}: not readable ({error}); remove it, and it is measured again") from error
+        raise InputError(f"{path}: not readable ({reason(error)}); remove it, and it is measured again") from error
     return found
 
 
 def _crc(value: np.ndarray) -> int:
-    return zlib.crc32(np.ascontiguousarray(value)) >> 1  # which fits the format's signed numbers
+    return zlib.crc32(value.tobytes()) >> 1  # which fits the format's signed numbers

@@ -77,7 +77,7 @@ def _of_loss(function: Measure, run: Any, *texts: Sequence[str]) -> xr.DataArray
 
 def _of_attention(function: Measure, run: Any, *texts: Sequence[str]) -> xr.DataArray:
     kinds = dict.fromkeys(head.kind for head in run.heads.names)
-    return xr.concat([function(run.attention(*texts, kind)) for kind in kinds], "head")
+    return xr.concat([function(run.attention(*texts, kind)).reset_coords(drop=True) for kind in kinds], "head")
 
 
 def _of_cache(function: Measure, run: Any, *texts: Sequence[str]) -> xr.DataArray:
