@@ -1,7 +1,6 @@
-"""Parts are measured once; a measure of one's own is a row for each head, cached by its source."""
+"""Parts are measured once; a measure of one's own is a row for each head, kept until its source changes."""
 
 import csv
-import re
 
 import numpy as np
 import pytest
@@ -9,9 +8,7 @@ import xarray as xr
 from conftest import command, completed, failed
 
 import headcount
-from headcount.errors import InputError
-from headcount.heads import measures
-from headcount.heads import shapley as later
+from headcount.heads import measures, shapley
 from headcount.heads.effects import read_parts
 from headcount.heads.measures import extra_rows, own_parts
 
@@ -33,84 +30,71 @@ def run(home, tmp_path):
     return tmp_path / "run"
 
 
-def rows_of(run):
-    with (run / "heads" / "heads.csv").open(encoding="utf-8") as file:
-        return {row["head"]: row for row in csv.DictReader(file) if row["endpoint"].startswith("measure.")}
-
-
 @pytest.mark.medium
 def test_measures_of_your_own_are_rows_and_are_measured_once(run, home, caplog):
     calls = []
 
-    @headcount.measure(needs="attention")
-    def beginning(attention):
-        calls.append("attention")
-        return attention.pattern.isel(key=0).mean("query")
-
-    @headcount.measure(needs="cache")
-    def size(cache):
-        heads = list(map(str, cache.heads))
-        return xr.DataArray([float(cache[head].z.norm()) for head in heads], {"head": heads}, ("head",))
-
-    @headcount.measure(needs="loss")
-    def harm(loss):
-        change = (loss - loss[0])[1:].rename(setting="head")
-        return change.drop_vars("tokens")
+    @headcount.measure
+    def beginning(opened, sources, targets):
+        calls.append(len(sources))
+        return opened.attention(sources, targets, "cross").pattern.isel(key=0).mean("query")
 
     @headcount.measure
-    def length(opened, sources, targets):
-        heads = list(map(str, opened.heads.names))[:2]
-        return xr.DataArray([float(len(sources)), 0.5], {"head": heads}, ("head",))
+    def harm(opened, sources, targets):
+        loss = opened.loss(sources, targets, off=[[], *([head] for head in opened.heads.names)])
+        return (loss - loss[0])[1:].rename(setting="head")
+
+    @headcount.measure
+    def number(opened, sources, targets):
+        return xr.DataArray([4.0, 0.5], {"head": ["encoder1.2", "cross1.1"]}, ("head",))
 
     names = [part.name for part in own_parts()]
     arguments = (f"run={run}", f"parts=[ablation,{','.join(names)}]", *FEW)
     completed("heads", *arguments, cwd=home)
     parts = read_parts(run / "heads" / "effects.nc")
-    assert [parts[name]["value"].shape for name in names] == [(4, 6), (4, 6), (4, 6), (1, 6)]
-    zero = parts["ablation"]["zero.loss"]
-    assert pytest.approx(zero[1:] - zero[0], abs=1e-4) == parts["measure_harm"]["value"].T
-    assert np.isnan(parts["measure_length"]["value"][0, 2:]).all()
+    assert [parts[name]["value"].shape for name in names] == [(4, 6), (4, 6), (1, 6)]
+    ablated, found = parts["ablation"], parts["measure_harm"]["value"].T
+    assert ablated["zero.off"].tolist() == ["", *ablated["head"].tolist()]
+    assert found == pytest.approx(ablated["zero.loss"][1:] - ablated["zero.loss"][0], abs=1e-4)
     rows = list(extra_rows(parts))
-    assert [row["estimate"] for row in rows if row["endpoint"] == "measure.length"] == [4, 0.5]
+    assert [(row["head"], row["estimate"]) for row in rows if row["endpoint"] == "measure.number"] == [
+        ("encoder1.2", 4), ("cross1.1", 0.5)
+    ]  # fmt: skip
     found = [row for row in rows if row["endpoint"] == "measure.beginning"]
+    assert [row["head"] for row in found] == ["cross1.1", "cross1.2"]
     assert all(0 < row["estimate"] < 1 and row["low"] < row["estimate"] < row["high"] for row in found)
-    assert len(found) == 6
-    assert len(rows_of(run)) == 6
+    with (run / "heads" / "heads.csv").open(encoding="utf-8") as file:
+        assert sum(row["endpoint"].startswith("measure.") for row in csv.DictReader(file)) == len(rows) == 10
 
-    count = len(calls)
     completed("heads", *arguments, cwd=home)
-    assert len(calls) == count
+    assert calls == [4]
     assert "your measure beginning: kept from before" in caplog.text
 
-    @headcount.measure(needs="attention")
-    def beginning(attention):  # noqa: F811
-        return attention.pattern.isel(key=1).mean("query")
+    @headcount.measure
+    def beginning(opened, sources, targets):  # noqa: F811
+        return opened.attention(sources, targets, "cross").pattern.isel(key=1).mean("query")
 
     completed("heads", *arguments, cwd=home)
     changed = read_parts(run / "heads" / "effects.nc")
     assert not np.array_equal(changed["measure_beginning"]["value"], parts["measure_beginning"]["value"])
-    assert np.array_equal(changed["measure_size"]["value"], parts["measure_size"]["value"])
+    assert np.array_equal(changed["measure_harm"]["value"], parts["measure_harm"]["value"])
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (np.ones(6), "must give an xarray.DataArray .*, not ndarray"),
-        (xr.DataArray(np.ones(6), dims=("heads",)), r"must give an xarray.DataArray .*, not \('heads',\)"),
-        (xr.DataArray(np.ones(6), dims=("head",)), "names of heads, such as encoder1.1"),
-        (xr.DataArray([1.0], {"head": ["cross9.9"]}, ("head",)), "names of heads, such as encoder1.1"),
-    ],
-)
-def test_a_measure_of_another_shape_is_refused(given, message, run, home):
-    @headcount.measure
-    def wrong(opened, sources, targets):
-        return given
+def test_a_measure_of_another_shape_is_refused(run, home):
+    for given in (
+        np.ones(6),
+        xr.DataArray(np.ones(6), dims=("head",)),
+        xr.DataArray([1.0], {"head": ["cross9.9"]}, ("head",)),
+        xr.DataArray([[1.0]], {"head": ["cross1.1"]}, ("head", "token")),
+    ):
 
-    (line,) = failed("heads", f"run={run}", "parts=[measure_wrong]", *FEW, cwd=home)
-    assert re.match(f"wrong: .*{message}", line)
-    with pytest.raises(InputError, match="needs='weights': must be one of ''"):
-        headcount.measure(needs="weights")(wrong)
+        @headcount.measure
+        def wrong(*_, found=given):
+            return found
+
+        (line,) = failed("heads", f"run={run}", "parts=[measure_wrong]", *FEW, cwd=home)
+        assert "wrong: must give an xarray.DataArray [sentence, head] or [head] with names of heads" in line
 
 
 @pytest.mark.medium
@@ -118,14 +102,14 @@ def test_parts_that_are_done_are_kept_where_a_later_one_is_killed(run, home, mon
     def killed(*_):
         raise KeyboardInterrupt
 
-    arguments = (f"run={run}", "parts=[ablation,shapley]", *FEW)
+    arguments, file = (f"run={run}", "parts=[ablation,shapley]", *FEW), run / "heads" / "effects.nc"
     with monkeypatch.context() as context:
-        context.setattr(later, "marginals", killed)
+        context.setattr(shapley, "marginals", killed)
         assert command("heads", *arguments, cwd=home).code != 0
-    before = read_parts(run / "heads" / "effects.nc")
+    before = read_parts(file)
     assert list(before) == ["ablation"]
     completed("heads", *arguments, cwd=home)
     assert "each head switched off in turn: kept from before" in caplog.text
-    after = read_parts(run / "heads" / "effects.nc")
+    after = read_parts(file)
     assert list(after) == ["ablation", "shapley"]
     assert str(after["ablation"]["key"]) == str(before["ablation"]["key"])

@@ -73,14 +73,15 @@ def joint_table(arrays: Arrays, bounds: Bounds, seed: int = 0) -> EffectTable:
 
 def _table(arrays: Arrays, bounds: Bounds, seed: int, beyond: bool) -> EffectTable:
     heads, pair = arrays["head"], arrays["pair"]
-    values = sentence_losses(arrays, "zero"), pair_scores(arrays, "zero", "margin")  # [setting, unit]
+    losses, scores = sentence_losses(arrays, "zero"), pair_scores(arrays, "zero", "margin")  # [setting, unit]
     names = [" + ".join(both) for both in heads[pair]]
     if beyond:
-        values = tuple(np.concatenate([each[:1], _beyond(each, pair, len(heads))]) for each in values)
+        losses, scores = (np.concatenate([each[:1], _beyond(each, pair, len(heads))]) for each in (losses, scores))
     else:
         names = [*heads.tolist(), *names]
     tokens = float(arrays["zero.lengths"].mean())
-    return compared(tuple(names), columns_of(*values, arrays["row"], arrays["phenomenon"], bounds, tokens), seed=seed)
+    columns = columns_of(losses, scores, arrays["row"], arrays["phenomenon"], bounds, tokens)
+    return compared(tuple(names), columns, seed=seed)
 
 
 def _beyond(values: Floats, pair: NDArray[np.int64], heads: int) -> Floats:
