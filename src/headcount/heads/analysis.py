@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from annotated_types import Ge, Lt
 from datasets import Dataset
 
 from headcount.heads.evaluation_set import EvaluationSet, evaluation_set
-from headcount.heads.hard_concrete import GateTraining
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import Progress
 from headcount.run.opened import Run
@@ -42,11 +40,6 @@ class Settings:
     gate_penalties: list[float]
     gate_steps: Positive
 
-    @property
-    def gates(self) -> GateTraining:
-        """The training of gates. Raises InputError."""
-        return GateTraining(tuple(self.gate_penalties), self.gate_steps, self.seed)
-
 
 @dataclass(frozen=True)
 class Analysis:
@@ -76,11 +69,6 @@ class Analysis:
     def splits(self) -> Any:
         """The text of train, valid and test, with all columns of the corpus, in the run's own direction."""
         return self.run.data().one_way
-
-    @property
-    def directory(self) -> Path:
-        """The folder of the results, in the run directory."""
-        return self.run.directory / "heads"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from headcount.heads.ablation import effects, gates_off
 from headcount.heads.analysis import Analysis, Arrays, part
 from headcount.heads.bleu import greedy_counts
 from headcount.heads.evaluation_set import evaluation_set
-from headcount.heads.hard_concrete import closing_order
+from headcount.heads.hard_concrete import GateTraining, closing_order
 from headcount.heads.likelihood import Progress
 from headcount.heads.orders import ORDERS, Choice, choice_on, random_orders, split_of
 
@@ -31,10 +31,11 @@ def cutting(analysis: Analysis, progress: Progress) -> Arrays:
     greedy translations, see `sentence_counts`. penalty [penalty], log_alpha [penalty, head]: hard concrete gates.
     """
     heads, settings = analysis.heads, analysis.settings
+    training = GateTraining(tuple(settings.gate_penalties), settings.gate_steps, settings.seed)
 
     def choice(name: str) -> Choice:
         rows = analysis.splits[split_of(name)]
-        return choice_on(analysis.run, name, rows, settings.order_sentences, settings.gates, progress)
+        return choice_on(analysis.run, name, rows, settings.order_sentences, training, progress)
 
     def shares(of: tuple[float, ...]) -> np.ndarray:
         return np.unique(np.round(np.array(of) * len(heads)).astype(np.int64))

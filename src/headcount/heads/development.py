@@ -22,7 +22,6 @@ from headcount.statistics.bootstrap import Floats, resamples
 from headcount.statistics.max_t import DRAWS, ERROR
 
 CURVES = ("accuracy", "margin", "effect")
-KEEP = "needs weights of two steps or more; train with checkpoint.keep, such as checkpoint.keep=[0,100,300,1000]"
 
 
 def kept_steps(directory: Path) -> dict[int, Path]:
@@ -32,12 +31,12 @@ def kept_steps(directory: Path) -> dict[int, Path]:
     return dict(sorted(steps.items()))
 
 
-@part(
-    "training",
-    "effects of heads through training",
-    settings=("step_sentences",),
-    lacks=lambda analysis: None if len(kept_steps(analysis.run.directory)) > 1 else KEEP,
-)
+def _lacks(analysis: Analysis) -> str | None:
+    why = "needs weights of two steps or more; train with checkpoint.keep, such as checkpoint.keep=[0,100,300,1000]"
+    return None if len(kept_steps(analysis.run.directory)) > 1 else why
+
+
+@part("training", "effects of heads through training", settings=("step_sentences",), lacks=_lacks)
 def development(analysis: Analysis, progress: Progress) -> Arrays:
     """Effects of zero ablation at each kept step, on a part of the test sentences: step [step]; loss [step, setting,
     sentence] in nats; right, wrong [step, setting, pair], log-probabilities of both translations. Setting 0 is the
@@ -95,7 +94,8 @@ def _emerges(arrays: Arrays, phenomenon: str, draws: int, seed: int, error: floa
     halves[~rises] = np.nan
     half = {name: _interval(values) for name, values in zip(CURVES, halves, strict=True)}
     accuracy, margin, effect = means[:, 0]
-    first = _first(halves[1], halves[2], error)
+    _, low, high = _interval(np.log1p(halves[2]) - np.log1p(halves[1]), error)
+    first = "effect" if high < 0 else "margin" if low > 0 else "undecided"
     head = int(costs[-1].mean(axis=1).argmax())
     return Emergence(phenomenon, str(arrays["head"][head]), arrays["step"], accuracy, margin, effect, half, first)
 
@@ -114,15 +114,9 @@ def half_rise(steps: Floats, curves: Floats) -> Floats:
     return np.where(rises, np.expm1(x[after - 1] + share * (x[after] - x[after - 1])), np.nan)
 
 
-def _first(margin: Floats, effect: Floats, error: float) -> str:
-    _, low, high = _interval(np.log1p(effect) - np.log1p(margin), error)
-    return "effect" if high < 0 else "margin" if low > 0 else "undecided"
-
-
 def _interval(values: Floats, error: float = ERROR) -> tuple[float, float, float]:
     """The estimate, and the ends of the bootstrap interval; NaN unless almost all draws have a value."""
-    drawn = values[1:]
-    if np.isnan(drawn).mean() > ERROR / 2:
-        return float(values[0]), float("nan"), float("nan")
-    low, high = np.nanquantile(drawn, [error / 2, 1 - error / 2])
-    return float(values[0]), float(low), float(high)
+    low, high = np.nan, np.nan
+    if np.isnan(values[1:]).mean() <= ERROR / 2:
+        low, high = np.nanquantile(values[1:], [error / 2, 1 - error / 2]).tolist()
+    return float(values[0]), low, high

@@ -29,7 +29,7 @@ from headcount.statistics.bootstrap import Floats
 
 SPLITS = 100  # random halves
 PATH = (np.arange(8) + 0.5) / 8  # gates on the way from 0 to 1
-PROXIES = ("loss_importance", "margin_importance", "margin_first_order", "integrated")
+PROXIES = ("loss_importance", "margin_importance", "margin_first_order", "integrated", "attribution_patching")
 
 
 @torch.enable_grad()
@@ -83,12 +83,7 @@ def patching_gradients(
     return found
 
 
-@part(
-    "importance",
-    "gradient importance of each head",
-    version=2,
-    steps=lambda analysis: 9 * len(analysis.valid) + 11 * len(analysis.valid.tested),
-)
+@part("importance", "gradient importance of each head", version=2)
 def importance(analysis: Analysis, progress: Progress) -> Arrays:
     """Gradients on the validation sentences, in nats: loss [sentence, head], of each sentence's loss, and margin [pair,
     head], of log p(right) - log p(wrong), at gates of 1; integrated, integrated_margin, the same by
@@ -97,10 +92,8 @@ def importance(analysis: Analysis, progress: Progress) -> Arrays:
     heads, valid = analysis.heads, analysis.valid
     right, pairs = select(valid.target, valid.tested), select(valid.source, valid.tested)
     found = {}
-    for loss, margin, gradients in (
-        ("loss", "margin", gate_gradients),
-        ("integrated", "integrated_margin", integrated_gradients),
-    ):
+    both = ("loss", "margin", gate_gradients), ("integrated", "integrated_margin", integrated_gradients)
+    for loss, margin, gradients in both:
         found[loss] = gradients(heads, valid.source, valid.target, progress)
         found[margin] = gradients(heads, pairs, valid.contrast, progress) - found[loss][valid.tested]
     found["patching"] = patching_gradients(heads, pairs, valid.twin, right, progress)
@@ -137,16 +130,20 @@ class Guide:
 def guide(gradients: Arrays, ablated: Arrays) -> Guide:
     """How well gradients on validation sentences predict zero ablation on test sentences, from the arrays of
     `importance` and of `ablation`."""
+    unknown = np.full(gradients["loss"].shape[1], np.nan)
+
+    def mean(array: str, inside: NDArray[np.bool_] | slice = slice(None)) -> Floats:
+        known = array in gradients
+        return np.asarray(gradients[array][inside].mean(axis=0, dtype=np.float64)) if known else unknown
+
     of_loss = abs(gradients["loss"]).mean(axis=0, dtype=np.float64)
-    unknown = np.full(len(of_loss), np.nan)
-    whole = -gradients["integrated"].mean(axis=0, dtype=np.float64) if "integrated" in gradients else unknown
-    proxies = [(of_loss, unknown, unknown, whole)]
+    proxies = [(of_loss, unknown, unknown, -mean("integrated"), unknown)]
     names = sorted(set(ablated["phenomenon"].tolist()) & set(gradients["phenomenon"].tolist()))
     for name in names:
         inside = gradients["phenomenon"] == name
-        own = gradients["margin"][inside].astype(np.float64)
-        part = gradients["integrated_margin"][inside].mean(axis=0) if "integrated" in gradients else unknown
-        proxies.append((of_loss, abs(own).mean(axis=0), own.mean(axis=0), part))
+        own = abs(gradients["margin"][inside]).mean(axis=0, dtype=np.float64)
+        signed = mean("margin", inside), mean("integrated_margin", inside), -mean("patching", inside)
+        proxies.append((of_loss, own, *signed))
     harm = [harms(ablated, name) for name in (LOSS, *names)]
     effect, proxy = np.stack([each.mean(axis=1) for each in harm], axis=-1), np.stack(proxies, axis=-1)
     rank = spearman(proxy, np.broadcast_to(effect, proxy.shape))

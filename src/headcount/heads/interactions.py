@@ -29,12 +29,7 @@ def pairs_of(heads: Heads, most: int, seed: int) -> NDArray[np.int64]:
     return chosen[np.lexsort((chosen[:, 1], chosen[:, 0]))]
 
 
-@part(
-    "pairs",
-    "pairs of heads switched off together",
-    settings=("pairs", "pair_sentences"),
-    steps=lambda analysis: 2 * min(analysis.settings.pair_sentences, len(analysis.test)),
-)
+@part("pairs", "pairs of heads switched off together", settings=("pairs", "pair_sentences"))
 def interactions(analysis: Analysis, progress: Progress) -> Arrays:
     """Log-probabilities with each head and each pair of heads off, on a part of the test sentences: the arrays of
     `effects` as zero.reference and so on; setting 0 is the whole model, then each head is off, then each pair. Also
@@ -66,12 +61,8 @@ def interaction_table(arrays: Arrays, bounds: Bounds = NO_HARM, seed: int = 0) -
     return _table(arrays, bounds, seed, beyond=True)
 
 
-def joint_table(arrays: Arrays, bounds: Bounds, seed: int = 0) -> EffectTable:
-    """Effects of each head alone, then of each pair, on the sentences of the pairs."""
-    return _table(arrays, bounds, seed, beyond=False)
-
-
 def _table(arrays: Arrays, bounds: Bounds, seed: int, beyond: bool) -> EffectTable:
+    """Effects of each head alone, then of each pair; beyond: those of pairs beyond the sum of both alone."""
     heads, pair = arrays["head"], arrays["pair"]
     losses, scores = sentence_losses(arrays, "zero"), pair_scores(arrays, "zero", "margin")  # [setting, unit]
     names = [" + ".join(both) for both in heads[pair]]
@@ -94,7 +85,7 @@ def redundancies(arrays: Arrays, bounds: Bounds, seed: int = 0) -> list[Redundan
     """Pairs of which each head alone is free to cut and both together are not: alone their harm is below the bound of
     the column (non-inferior); together it is harm with a p-value of at most 5 %, not below the bound, and so is their
     interaction. The largest interaction comes first."""
-    beyond, joint = interaction_table(arrays, bounds, seed), joint_table(arrays, bounds, seed)
+    beyond, joint = (_table(arrays, bounds, seed, beyond) for beyond in (True, False))
     count = len(arrays["head"])
     free = joint.harmless[arrays["pair"]].all(axis=1)
     harmful = (joint.verdict == "differs") & (joint.harm > 0) & ~joint.harmless

@@ -15,7 +15,6 @@ from headcount.heads import (
     bleu,
     cutting,
     development,
-    examples,
     gold,
     importance,
     interactions,
@@ -44,8 +43,8 @@ PARTS: tuple[Part, ...] = (
     paths.PATHS,
     roles.ROLES,
     gold.GOLD,
-    examples.examples,
-    examples.attention,
+    bleu.examples,
+    bleu.attention,
 )
 COMMON = ("test", "valid", "seed")
 SAMPLE = 2  # the version of `stratified`, which chooses the sentences
@@ -57,22 +56,21 @@ def measure(analysis: Analysis, names: Sequence[str] | None = None) -> dict[str,
     corpus or run, and where no part is measured."""
     known = {part.name: part for part in (*PARTS, *own_parts())}
     wanted = _wanted(analysis, known, names)
-    weights, path = weights_digest(analysis.run.model), analysis.directory / FILE
+    weights, path = weights_digest(analysis.run.model), analysis.run.directory / "heads" / FILE
     kept, found = read_parts(path), {}
     for name, part in known.items():
         key = part_key(analysis, part, weights)
-        if name in kept and str(kept[name]["key"]) == key:
-            if name in wanted:
-                logger.info("%s: kept from before", part.about)
+        same = name in kept and str(kept[name]["key"]) == key
+        if same and name in wanted:
+            logger.info("%s: kept from before", part.about)
         elif name in wanted:
             kept[name] = _measured(analysis, part, key)
             write_parts(path, kept)
-        else:
-            if name in kept:
-                reason = "is left out: its figures in %s are of other weights, settings or an older form"
-                logger.warning(f"%s {reason}; parts=[%s] measures it again", name, show(path), name)
-            continue
-        found[name] = kept[name]
+        elif name in kept and not same:
+            reason = f"its figures in {show(path)} are of other weights, settings or an older form"
+            logger.warning("%s is left out: %s; parts=[%s] measures it again", name, reason, name)
+        if same or name in wanted:
+            found[name] = kept[name]
     if not found:
         raise InputError("parts=[]: nothing is measured yet with these weights and settings; name a part")
     return found
@@ -80,18 +78,18 @@ def measure(analysis: Analysis, names: Sequence[str] | None = None) -> dict[str,
 
 def _wanted(analysis: Analysis, known: dict[str, Part], names: Sequence[str] | None) -> set[str]:
     """The names of the parts that are to be measured."""
-    gold, found = bool(len(analysis.test.tested)), set()
+    found = set()
     for name in known if names is None else names:
         if name not in known:
             raise InputError(f"parts: {name!r} is not allowed; choose from {', '.join(known)}")
-        twinless = known[name].gold and not gold
-        why = "needs a corpus with twins of its sentences, such as the built-in one" if twinless else None
-        why = why or known[name].lacks(analysis)
+        why = known[name].lacks(analysis)
+        if known[name].gold and not len(analysis.test.tested):
+            why = "needs a corpus with twins of its sentences, such as the built-in one"
         if why and names is not None:
             raise InputError(f"parts: {name} {why}")
-        if why and not twinless:
+        if why:
             logger.info("%s left out: it %s", name, why)
-        if not why:
+        else:
             found.add(name)
     return found
 

@@ -58,12 +58,7 @@ def marginals(losses: Losses, order: NDArray[np.int64], tolerance: float = TOLER
     return found, empty, full
 
 
-@part(
-    "shapley",
-    "Shapley values of the heads",
-    settings=("permutations", "shapley_sentences"),
-    steps=lambda analysis: 2 + analysis.settings.permutations * len(analysis.heads),
-)
+@part("shapley", "Shapley values of the heads", settings=("permutations", "shapley_sentences"))
 def shapley(analysis: Analysis, progress: Progress) -> Arrays:
     """Marginal contributions to loss in nats a sentence on validation sentences, see `marginals`: marginal
     [permutation, head], empty and full; also head, the names."""

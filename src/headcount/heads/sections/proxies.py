@@ -19,6 +19,7 @@ NAMES = {
     "margin_importance": "importance for the phenomenon",
     "margin_first_order": "first-order estimate of the phenomenon",
     "integrated": "integrated gradients",
+    "attribution_patching": "attribution patching",
 }
 NOTE = (
     "Importance for the loss: the mean absolute gradient of the loss of a sentence with respect to a head's gate "
