@@ -16,23 +16,30 @@ from headcount.files import write_bytes
 from headcount.heads.analysis import Arrays
 
 FILE = "effects.nc"
-DIMENSIONS = {
-    "head": ("head",),
-    **dict.fromkeys(("row", "phenomenon", "grade"), ("pair",)),
-    **dict.fromkeys(("lengths", "tokens", "test_row"), ("sentence",)),
-    **dict.fromkeys(("off", "left", "setting_order"), ("setting",)),
-    **dict.fromkeys(("right", "wrong", "twin_right", "twin_wrong"), ("setting", "pair")),
-    "loss": ("setting", "sentence"),
-    "reference": ("setting", "token"),
-    "counts": ("setting", "sentence", "count"),
-    "bleu_counts": ("point", "sentence", "count"),
-    "step": ("step",),
-    "training.loss": ("step", "setting", "sentence"),
-    **dict.fromkeys(("training.right", "training.wrong"), ("step", "setting", "pair")),
-    **dict.fromkeys(("importance.loss", "integrated"), ("sentence", "head")),
-    **dict.fromkeys(("margin", "integrated_margin", "patching"), ("pair", "head")),
-    "marginal": ("permutation", "head"),
-}  # of an array by its name, with its part or without; the axes of others have numbers
+NAMED = {  # dimensions of arrays, by name, with its part or without; the axes of others have numbers
+    "head": "head",
+    "step": "step",
+    "pair": "row phenomenon grade base twin memory same_length",
+    "sentence": "lengths tokens test_row source examples.reference whole",
+    "setting": "off left setting_order",
+    "setting pair": "right wrong twin_right twin_wrong",
+    "setting sentence": "loss",
+    "setting token": "reference",
+    "setting sentence count": "counts",
+    "point sentence count": "bleu_counts",
+    "step setting sentence": "training.loss",
+    "step setting pair": "training.right training.wrong",
+    "sentence head": "importance.loss integrated value",
+    "sentence head measure": "measures",
+    "pair head": "margin integrated_margin patching",
+    "head pair": "patched",
+    "layer pair": "layers",
+    "sender pair": "total direct",
+    "path pair": "path",
+    "permutation head": "marginal",
+    "head sentence": "without",
+}
+DIMENSIONS = {name: tuple(dims.split()) for dims, names in NAMED.items() for name in names.split()}
 WIDER = {"float16": "float32", "uint16": "int32", "int64": "int32"}  # what the file can hold
 
 
