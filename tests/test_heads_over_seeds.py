@@ -16,7 +16,7 @@ from test_heads_gold import HEADS, ablation
 from headcount.heads.cutting_curves import Curve
 from headcount.heads.development import CURVES, Emergence, emergence
 from headcount.heads.gold import gold
-from headcount.heads.importance import Guide
+from headcount.heads.importance import PROXIES, Guide
 from headcount.heads.over_seeds import (
     aligned,
     alignments,
@@ -135,7 +135,7 @@ def test_steps_over_seeds_are_within_the_training_and_two_seeds_have_no_interval
 
 def guide(rank):
     nothing = np.zeros((2, 2))
-    ranks = np.array([[rank, np.nan], [-rank, 0.5], [np.nan, np.nan]])
+    ranks = np.array([[rank, np.nan], [-rank, 0.5], *[[np.nan, np.nan]] * (len(PROXIES) - 2)])
     return Guide(("cross1.1",), ("loss", "case"), nothing, {}, ranks, np.array([0.9, 0.5]))
 
 
