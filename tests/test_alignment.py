@@ -12,8 +12,8 @@ from conftest import completed
 
 from headcount.commands.translate import aligner
 from headcount.errors import InputError
+from headcount.heads.effects import write_parts
 from headcount.report.attention_maps import attention_maps
-from headcount.run.arrays import write_arrays
 from headcount.run.opened import open_run, weights_digest
 
 PAIRS = [("the dog sees the cat", "der Hund sieht den Kater"), ("the dog", "den Hund"), *CLAUSES[::9]]
@@ -58,7 +58,9 @@ def with_gold(run, folder, right, **other):
     arrays = np.array(right, dtype=np.int16).reshape(1, 1, -1, 1)
     names = {"view": ["weight"], "when": ["before"], "head": ["cross1.1", "cross1.2"], "valid.right": arrays}
     names |= {"weights": weights_digest(run.model, torch.bfloat16)}
-    write_arrays(folder / "heads" / "gold.npz", names | other)
+    write_parts(
+        folder / "heads" / "effects.nc", {"gold": {name: np.asarray(each) for name, each in (names | other).items()}}
+    )
 
 
 @pytest.mark.medium

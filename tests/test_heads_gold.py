@@ -8,6 +8,7 @@ import planted
 import pytest
 from conftest import TINY, completed
 
+from headcount.heads.effects import read_parts
 from headcount.heads.links import (
     ABSENT,
     RULES,
@@ -181,7 +182,7 @@ def test_a_run_of_both_directions_is_measured_in_its_own(tmp_path):
     both = (*sizes, "data.max_length=100", "data.both_directions=true", "steps=2", "validation.every=2")
     completed("train", *own, *both, "hydra.run.dir=run", cwd=tmp_path)
     completed("heads", "run=run", "parts=[importance,gold]", cwd=tmp_path)
-    found = {name: np.load(tmp_path / "run" / "heads" / f"{name}.npz") for name in ("importance", "gold")}
+    found = read_parts(tmp_path / "run" / "heads" / "effects.nc")
     assert len(found["importance"]["loss"]) == 32
     assert len(set(found["importance"]["phenomenon"].tolist())) == 8
     assert found["gold"]["valid.targets"].shape == (32,)

@@ -1,19 +1,24 @@
 """Gradient importance: gradients of gates are finite differences, a proxy that is the truth correlates perfectly."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-from built import BOUNDS, ONE_LAYER, built
+from built import ONE_LAYER, built
 from scipy.stats import spearmanr
 
-from headcount.data.batches import Sentences
-from headcount.heads.importance import PROXIES, gate_gradients, guide, normalised_by_layer, reliability, spearman
+from headcount.data.batches import Sentences, collate
+from headcount.heads.importance import (
+    PROXIES,
+    gate_gradients,
+    guide,
+    integrated_gradients,
+    normalised_by_layer,
+    patching_gradients,
+    reliability,
+    spearman,
+)
 from headcount.heads.interface import Heads
-from headcount.heads.likelihood import token_log_probs
-from headcount.heads.results import Results
-from headcount.heads.table import importance as rows_of
+from headcount.heads.likelihood import batch_log_probs, token_log_probs
 
 VOCAB = 30
 
@@ -42,6 +47,40 @@ def test_gradients_of_gates_are_finite_differences(heads, sentences):
     assert np.abs(found - differences).max() < 1e-3
     assert np.abs(found).max() > 0.05
     assert all(parameter.grad is None for parameter in heads.model.parameters())
+
+
+def test_integrated_gradients_add_up_to_the_loss_of_all_heads_less_that_of_none(heads, sentences):
+    found = integrated_gradients(heads, *sentences)
+    whole, empty = token_log_probs(heads, *sentences, torch.tensor([[1.0], [0.0]]).repeat(1, len(heads)).double()).sums
+    assert abs(empty - whole).max() > 0.1
+    assert found.sum(axis=1) == pytest.approx(empty - whole, abs=0.02 * abs(empty - whole).max())
+    assert abs(found - gate_gradients(heads, *sentences)).max() > 0.02
+
+
+def test_attribution_patching_is_the_slope_towards_the_twins_output(heads, sentences):
+    """By a small step of one head from its own output to that for the twin."""
+    source, target = sentences
+    rows = np.arange(len(source.lengths))
+    twin = Sentences.of([source.row(row)[::-1] + [5] * int(row == 0) for row in rows])
+    found = patching_gradients(heads, source, twin, target)
+    assert np.isnan(found[0, :2]).all()
+    assert np.isfinite(found[1:]).all()
+    assert np.isfinite(found[0, 2:]).all()
+    for row in (0, 3):
+        own, other = (collate(side, target, rows[row : row + 1], 0) for side in (source, twin))
+        with torch.no_grad(), heads.recorded() as records:
+            for batch in (own, other):
+                heads.model(batch.source, batch.source_mask, batch.target_in)
+        for number, head in enumerate(heads.names):
+            if np.isnan(found[row, number]):
+                continue
+            here, there = (output[:, head.head - 1] for output in records[head.place])
+            sums = []
+            for step in (-0.02, 0.02):
+                with torch.no_grad(), heads.patched({head: here + step * (there - here)}):
+                    sums.append(float(batch_log_probs(heads, own).sum()))
+            assert found[row, number] == pytest.approx((sums[1] - sums[0]) / 0.04, abs=2e-3)
+    assert abs(found[3]).max() > 0.01
 
 
 def test_importances_are_normalised_by_layer():
@@ -91,21 +130,16 @@ def test_importance_for_the_loss_and_for_a_phenomenon_are_two_figures():
     """The loss ranks heads as the margin of order does; the margin's own gradient has the order turned round."""
     gradients, ablated = planted()
     gradients["margin"] = -np.arange(8.0)[::-1] * np.ones((30, 1))
-    parts = {"importance": gradients, "ablation": ablated}
-    rows = list(rows_of(Results("a", Path("a"), ("en", "de"), parts, BOUNDS)))
-    ranks = {(row.endpoint, row.column): row.estimate for row in rows if row.head == "all heads"}
-    # Spearman's correlation with the harm to the margin: of |dL|, of |dm|, and of dm with its sign.
-    assert ranks["proxy.loss_importance.rank", "order"] == pytest.approx(1)
-    assert ranks["proxy.margin_importance.rank", "order"] == pytest.approx(-1)
-    assert ranks["proxy.margin_first_order.rank", "order"] == pytest.approx(1)
-    values = {(row.endpoint, row.column, row.head): row.estimate for row in rows}
-    assert values["proxy.loss_importance", "loss", "cross1.8"] == pytest.approx(7, abs=0.1)
-    assert values["proxy.margin_importance", "order", "cross1.1"] == 7
-    assert values["proxy.margin_first_order", "order", "cross1.1"] == -7
-    # Of the loss, the signed mean is 0 at a minimum over the weights, so it is no proxy.
-    assert {endpoint for endpoint, column, _ in values if column == "loss"} == {
-        "proxy.loss_importance", "proxy.loss_importance.rank", "proxy.reliability"
-    }  # fmt: skip
+    gradients |= {"integrated": gradients["loss"], "integrated_margin": gradients["margin"]}
+    gradients["patching"] = -gradients["margin"]
+    found = guide(gradients, ablated)
+    # Spearman's correlation with the harm to the margin: of |dL|, of |dm|, of dm with its sign, integrated, patched.
+    assert found.rank[:, 1] == pytest.approx([1, -1, 1, 1, 1])
+    assert found.rank[[0, 3], 0] == pytest.approx([1, 1])
+    assert np.isnan(found.rank[1:3, 0]).all()  # of the loss, the signed mean is 0 at a minimum over the weights
+    assert found.proxies["loss_importance"][7, 0] == pytest.approx(7, abs=0.1)
+    assert found.proxies["integrated"][7] == pytest.approx([7, 0], abs=0.1)
+    assert (found.proxies["margin_importance"][0, 1], found.proxies["margin_first_order"][0, 1]) == (7, -7)
 
 
 def test_reliability_is_the_rank_correlation_of_two_tests_of_the_same_length():
@@ -128,6 +162,3 @@ def test_equal_effects_have_no_rank_correlation():
     found = guide(gradients, ablated)
     assert np.isnan([*found.rank[:, 1], found.reliability[1]]).all()
     assert np.isfinite([found.rank[0, 0], found.reliability[0]]).all()
-    parts = {"importance": gradients, "ablation": ablated}
-    rows = rows_of(Results("a", Path("a"), ("en", "de"), parts, BOUNDS))
-    assert "order" not in {row.column for row in rows if row.head == "all heads"}

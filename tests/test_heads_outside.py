@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+import xarray as xr
 from conftest import completed
 from datasets import Dataset
 from safetensors.numpy import load_file
@@ -233,7 +234,7 @@ def test_alignment_error(outside):
             weights = seen[f"cross1.{number + 1}"][1][:-1, :-1]
             shares = own["target"].T @ weights @ own["source"] / own["target"].sum(axis=0)[:, None]
             right[number] += sum((largest, word) in gold for word, largest in enumerate(shares.argmax(axis=1)))
-    page = (outside.folder / "heads.md").read_text(encoding="utf-8")
-    for number in range(HEADS):
-        (shown,) = re.findall(rf"\| *cross1\.{number + 1} *\| *weight *\| *before the word *\| *([\d.]+)", page)
-        assert float(shown) == pytest.approx(100 * (1 - 2 * right[number] / links), abs=0.06)
+    kept = xr.open_dataset(outside.folder / "effects.nc", engine="scipy")
+    counts = kept["gold.right"].sum("gold.right.0")  # [view, head, when]: by weight, before the word
+    found = 1 - 2 * counts[0, :, 0] / (kept["gold.pairs"].sum() + kept["gold.targets"].sum())
+    assert found.values == pytest.approx(1 - 2 * right / links, abs=6e-4)

@@ -334,7 +334,7 @@ def test_the_command_measures_a_run_once(home, tmp_path, caplog):
     assert "run" in (tmp_path / "all" / "heads.md").read_text(encoding="utf-8")
     assert snapshot(tmp_path / "run") == measured
     completed("heads", "run=run", "parts=[ablation]", "test=5", "valid=4", cwd=tmp_path)
-    assert re.search(r"examples is left out: run/heads/examples\.npz has other .*parts=\[examples\]", caplog.text)
+    assert re.search(r"examples is left out: .*run/heads/effects\.nc are of other .*parts=\[examples\]", caplog.text)
 
 
 def test_the_next_command_keeps_as_many_heads_as_the_curve_supports(full):

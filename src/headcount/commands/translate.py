@@ -19,7 +19,6 @@ from headcount.decoding.translator import LineError
 from headcount.errors import InputError
 from headcount.export.engine import chosen_engine
 from headcount.files import STANDARD_OUTPUT, naming, show
-from headcount.run.arrays import read_arrays
 from headcount.run.opened import Run, ensemble, open_runs, weights_digest
 from headcount.settings import Opening
 
@@ -166,8 +165,10 @@ def aligning_head(run: Run) -> tuple[int, slice] | None:
 
     Raises InputError for a damaged file of results.
     """
-    path = run.directory / "heads" / "gold.npz"
-    arrays = read_arrays(path)
+    from headcount.heads.effects import FILE, read_parts  # here: xarray is slow to import
+
+    path = run.directory / "heads" / FILE
+    arrays = read_parts(path).get("gold")
     if arrays is None or "valid.right" not in arrays:
         return None
     if str(arrays.get("weights")) != weights_digest(run.model, torch.bfloat16):

@@ -5,38 +5,42 @@ mean over random tokens of validation sentences. Resample: it is the head's outp
 for each position (Chan et al. 2022 take the outputs of another sentence, whose order stays).
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from headcount.data.batches import Sentences, collate
-from headcount.data.batching import in_order_of_length
+from headcount.data.batches import Sentences
 from headcount.data.tokenizer import PAD
-from headcount.heads.analysis import Analysis, Part
+from headcount.heads.analysis import Analysis, Arrays, part
 from headcount.heads.evaluation_set import EvaluationSet, select
 from headcount.heads.interface import Heads, Layer
-from headcount.heads.likelihood import ROW_TOKENS, Fill, Progress, TokenLogProbs, token_log_probs
+from headcount.heads.likelihood import Fill, Progress, batches, token_log_probs
 
 KINDS = ("zero", "mean", "resample", "only")
 BANK = 4096  # outputs of each head that resampling draws from
 
 
+def gates_off(heads: Heads, settings: Iterable[Sequence[int]]) -> Tensor:
+    """Gates [setting, head] from the numbers of the heads that are off in each setting."""
+    rows = [
+        heads.gates().index_fill(0, torch.tensor(off, dtype=torch.long).to(heads.model.device), 0) for off in settings
+    ]
+    return torch.stack([heads.gates(), *rows])[1:]
+
+
 def without_each(heads: Heads) -> Tensor:
     """Gates [1 + head, head]: all heads on, then each head alone off."""
-    ones = torch.ones(len(heads), len(heads), device=heads.model.device)
-    return torch.cat([ones[:1], ones - torch.eye(len(heads), device=ones.device)])
+    return gates_off(heads, [[], *([number] for number in range(len(heads)))])
 
 
 def only_each(heads: Heads) -> Tensor:
     """Gates [head, head]: of each head's layer that head alone on, all other layers whole (Michel et al. 2019, table
     2)."""
-    gates = torch.ones(len(heads), len(heads), device=heads.model.device)
-    for number, head in enumerate(heads.names):
-        gates[number, heads.columns(head.place)] = 0
-        gates[number, number] = 1
-    return gates
+    layers = [range(len(heads))[heads.columns(head.place)] for head in heads.names]
+    return gates_off(heads, [[other for other in layer if other != own] for own, layer in enumerate(layers)])
 
 
 @dataclass(frozen=True)
@@ -66,8 +70,7 @@ class Bank:
 def bank(heads: Heads, source: Sentences, target: Sentences, seed: int = 0) -> Bank:
     """Outputs of all heads at random tokens of these sentences."""
     kept: dict[Layer, list[Tensor]] = {layer: [] for layer in heads.layers}
-    for rows in in_order_of_length(source.lengths, target.lengths, ROW_TOKENS):
-        batch = collate(source, target, rows, 0).to(heads.model.device)
+    for _, batch in batches(heads, source, target):
         with heads.recorded() as records:
             heads.model(batch.source, batch.source_mask, batch.target_in)
         for layer, (output,) in records.items():
@@ -81,55 +84,39 @@ def bank(heads: Heads, source: Sentences, target: Sentences, seed: int = 0) -> B
     return Bank(outputs)
 
 
-@dataclass(frozen=True)
-class Effects:
-    """Log-probabilities in nats under each setting of the heads.
-
-    reference [setting, token]: of the tokens of the references; lengths [sentence]: tokens of each. right, wrong
-    [setting, pair]: of the right and of the wrong translation of each pair.
-    """
-
-    reference: np.ndarray
-    lengths: np.ndarray
-    right: np.ndarray
-    wrong: np.ndarray
-
-    @property
-    def loss(self) -> np.ndarray:
-        """Loss of each reference in nats, [setting, sentence]."""
-        return -TokenLogProbs(self.reference, self.lengths).sums
-
-
 def effects(
     heads: Heads, test: EvaluationSet, gates: Tensor, fill: Fill | None = None, progress: Progress | None = None
-) -> Effects:
-    """Likelihoods of references and of pairs under each row of `gates` [setting, head]."""
+) -> Arrays:
+    """Log-probabilities in nats under each row of `gates` [setting, head]: what all parts of settings measure.
+
+    off [setting]: the heads whose gate is 0, joined by "+". reference [setting, token]: of the tokens of the
+    references; lengths [sentence]: tokens of each; loss [setting, sentence], float64. right, wrong [setting, pair]: of
+    the right and of the wrong translation of each pair.
+    """
     reference = token_log_probs(heads, test.source, test.target, gates, fill, progress)
-    pairs = select(test.source, test.tested)
-    wrong = token_log_probs(heads, pairs, test.contrast, gates, fill, progress)
-    return Effects(reference.values, reference.lengths, reference.sums[:, test.tested], wrong.sums)
+    wrong = token_log_probs(heads, select(test.source, test.tested), test.contrast, gates, fill, progress).sums
+    off = np.array(["+".join(heads.labels[row]) for row in (gates == 0).cpu().numpy()])
+    found = {"off": off, "reference": reference.values, "lengths": reference.lengths, "loss": -reference.sums}
+    return {**found, "right": reference.sums[:, test.tested], "wrong": wrong}
 
 
-def ablation(analysis: Analysis, progress: Progress) -> dict[str, np.ndarray]:
+@part(
+    "ablation",
+    "each head switched off in turn",
+    version=2,
+    steps=lambda analysis: 4 * len(analysis.test) + 6 * len(analysis.test.tested),
+)
+def ablation(analysis: Analysis, progress: Progress) -> Arrays:
     """Effects of switching each head off, in three ways, and of leaving each alone in its layer: arrays KIND.reference
-    and so on, see `Effects`, for KIND in zero, mean, resample and only. Setting 0 of the first three is the whole
+    and so on, see `effects`, for KIND in zero, mean, resample and only. Setting 0 of the first three is the whole
     model; setting 1 + head is without that head. zero.twin_right, zero.twin_wrong [setting, pair]: of the same two
     translations, of the twin. Also head, the names, and row, phenomenon and grade of each pair."""
     heads, test, valid = analysis.heads, analysis.test, analysis.valid
-    outputs = bank(heads, valid.source, valid.target, analysis.settings.seed)
+    outputs, without = bank(heads, valid.source, valid.target, analysis.settings.seed), without_each(heads)
     fills = {"zero": None, "mean": outputs.mean, "resample": outputs.resampled(analysis.settings.seed)}
-    found = {kind: effects(heads, test, without_each(heads), fill, progress) for kind, fill in fills.items()}
+    found = {kind: effects(heads, test, without, fill, progress) for kind, fill in fills.items()}
     found["only"] = effects(heads, test, only_each(heads), None, progress)
-    arrays = {f"{kind}.{name}": value for kind, each in found.items() for name, value in vars(each).items()}
+    arrays = {f"{kind}.{name}": value for kind, each in found.items() for name, value in each.items()}
     for name, target in (("twin_right", select(test.target, test.tested)), ("twin_wrong", test.contrast)):
-        arrays[f"zero.{name}"] = token_log_probs(heads, test.twin, target, without_each(heads), None, progress).sums
+        arrays[f"zero.{name}"] = token_log_probs(heads, test.twin, target, without, None, progress).sums
     return {**arrays, **test.labels, "head": heads.labels}
-
-
-ABLATION = Part(
-    "ablation",
-    "each head switched off in turn",
-    ablation,
-    steps=lambda analysis: 4 * len(analysis.test) + 6 * len(analysis.test.tested),
-    version=2,
-)

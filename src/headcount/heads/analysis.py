@@ -3,15 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import Ge
+from annotated_types import Ge, Lt
 from datasets import Dataset
 
 from headcount.heads.evaluation_set import EvaluationSet, evaluation_set
-from headcount.heads.hard_concrete import GateTraining
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import Progress
 from headcount.run.opened import Run
@@ -23,21 +21,11 @@ Several = Annotated[int, Ge(2)]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings of conf/heads.yaml that change the figures of a run.
-
-    test, valid: most sentences of either split; None: all. seed: of all that is drawn. pairs: most pairs
-    of heads that are switched off together, on pair_sentences test sentences. permutations: of heads, for Shapley
-    values on shapley_sentences validation sentences. step_sentences: test sentences at each step of training.
-    cutting_sentences: test sentences of the curves of cutting. bleu_sentences: test sentences that are translated
-    without each head. path_pairs: most pairs whose direct paths from head to head are measured, as many of each
-    phenomenon; path_senders: most heads whose paths are; None: all. random_orders: orders of cutting that are drawn.
-    order_sentences: most validation sentences that orders are chosen on; None: all. gate_penalties, gate_steps: see
-    `GateTraining`.
-    """
+    """Settings of conf/heads.yaml that change the figures of a run, which explains them."""
 
     test: Several | None
     valid: Several | None
-    seed: Annotated[int, Ge(0)]
+    seed: Annotated[int, Ge(0), Lt(2**63)]
     path_pairs: Positive | None
     path_senders: Positive | None
     pairs: Several
@@ -51,11 +39,6 @@ class Settings:
     order_sentences: Several | None
     gate_penalties: list[float]
     gate_steps: Positive
-
-    @property
-    def gates(self) -> GateTraining:
-        """The training of gates. Raises InputError."""
-        return GateTraining(tuple(self.gate_penalties), self.gate_steps, self.seed)
 
 
 @dataclass(frozen=True)
@@ -87,28 +70,28 @@ class Analysis:
         """The text of train, valid and test, with all columns of the corpus, in the run's own direction."""
         return self.run.data().one_way
 
-    @property
-    def directory(self) -> Path:
-        """The folder of the results, in the run directory."""
-        return self.run.directory / "heads"
-
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an analysis; its arrays are one file, `heads/NAME.npz` of the run directory.
+    """A part of an analysis.
 
     about: what it measures, in a few words. measure: gives the arrays; it calls its second argument with the work done
-    since the last call, of `steps`. settings: the fields of `Settings` that it depends on, besides those of the
-    sentences and the seed. gold: whether it needs a corpus with contrasts, twins and links. lacks: what keeps it from
-    being measured on a run, and the fix; None if nothing does. version: of the arrays; a file of
-    another version is measured anew.
+    since the last call, of `steps` (None: not known). settings: the fields of `Settings` that it depends on, besides
+    those of the sentences and the seed. gold: whether it needs a corpus with contrasts, twins and links. lacks: what
+    keeps it from being measured on a run, and the fix; None if nothing does. version: of the arrays; those of another
+    version are measured anew.
     """
 
     name: str
     about: str
     measure: Callable[[Analysis, Progress], Arrays]
-    steps: Callable[[Analysis], int]
+    steps: Callable[[Analysis], int | None] = lambda analysis: None
     settings: tuple[str, ...] = ()
     gold: bool = False
     lacks: Callable[[Analysis], str | None] = lambda analysis: None
-    version: int = 1
+    version: int | str = 1
+
+
+def part(name: str, about: str, **rest: Any) -> Callable[[Callable[[Analysis, Progress], Arrays]], Part]:
+    """Make a function that measures into a `Part`."""
+    return lambda measure: Part(name, about, measure, **rest)

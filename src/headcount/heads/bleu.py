@@ -1,4 +1,4 @@
-"""BLEU without each head: greedy translations with each head switched off in turn, paired over sentences.
+"""What a run translates without each head: BLEU of greedy translations, paired over sentences, and examples.
 
 Loss and contrastive pairs score given translations; BLEU scores what the model writes itself without the head.
 """
@@ -10,14 +10,16 @@ from numpy.typing import NDArray
 
 from headcount.decoding.beam import greedy
 from headcount.heads.ablation import without_each
-from headcount.heads.analysis import Analysis, Arrays, Part
-from headcount.heads.examples import chosen
+from headcount.heads.analysis import Analysis, Arrays, part
 from headcount.heads.likelihood import Progress
+from headcount.report.attention_arrays import attention_arrays
 from headcount.run.opened import make_translator
 from headcount.statistics.bootstrap import ORDERS, Floats, bleu_of, sentence_counts
 from headcount.statistics.max_t import EffectTable, Sample, compared
 
 COLUMN = "BLEU"
+EXAMPLES = 40  # sentences translated without each head
+SHOWN = 8  # whose attention is kept
 
 
 def greedy_counts(analysis: Analysis, rows: Dataset, gates: torch.Tensor, progress: Progress) -> NDArray[np.int32]:
@@ -36,21 +38,39 @@ def greedy_counts(analysis: Analysis, rows: Dataset, gates: torch.Tensor, progre
     return np.array(counts)[where.reshape(-1)].astype(np.int32)
 
 
+@part("bleu", "BLEU without each head", settings=("bleu_sentences",))
 def without_heads(analysis: Analysis, progress: Progress) -> Arrays:
     """counts [1 + head, sentence, 10]: of BLEU, see `greedy_counts`; setting 0 is the whole model. test_row [sentence]:
     its row among the test sentences measured; head: the names."""
-    rows = chosen(analysis.test, analysis.settings.bleu_sentences)
+    rows = analysis.test.chosen(analysis.settings.bleu_sentences)
     counts = greedy_counts(analysis, analysis.test.rows.select(rows), without_each(analysis.heads), progress)
     return {"counts": counts, "test_row": rows, "head": analysis.heads.labels}
 
 
-WITHOUT_HEADS = Part(
-    "bleu",
-    "BLEU without each head",
-    without_heads,
-    steps=lambda analysis: (1 + len(analysis.heads)) * len(chosen(analysis.test, analysis.settings.bleu_sentences)),
-    settings=("bleu_sentences",),
-)
+@part("examples", "translations without each head")
+def examples(analysis: Analysis, progress: Progress) -> Arrays:
+    """Translations by the run's own search: whole [sentence], and without [head, sentence], a head's outputs 0. Beside
+    them source, reference, phenomenon and grade [sentence], and the names in head."""
+    heads, translator, test = analysis.heads, analysis.run.translator, analysis.test
+    rows = test.rows.select(test.chosen(EXAMPLES))
+    sources, without = list(rows["source"]), []
+    for head in heads.names:
+        with heads.gated({head: 0}):
+            without.append(translator.translate(sources, progress))
+    whole = translator.translate(sources, progress)
+    texts = {"source": sources, "reference": list(rows["target"]), "whole": whole, "without": without}
+    for name in ("phenomenon", "grade"):
+        texts[name] = list(rows[name]) if len(test.tested) else [""] * len(rows)
+    return {"head": heads.labels, **{name: np.array(text, dtype=np.str_) for name, text in texts.items()}}
+
+
+@part("attention", "attention of every head", version=2)
+def attention(analysis: Analysis, progress: Progress) -> Arrays:
+    """Attention weights while the run translates a few sentences, see `attention_arrays`; also head, the names."""
+    sources = list(analysis.test.rows.select(analysis.test.chosen(SHOWN))["source"])
+    arrays = attention_arrays(analysis.run, sources, analysis.run.translator.translate(sources), progress)
+    small = {name: each.astype(np.float16) if each.ndim == 4 else each for name, each in arrays.items()}
+    return {**small, "head": analysis.heads.labels}
 
 
 def bleu_table(arrays: Arrays, harmless: float, seed: int = 0) -> EffectTable:

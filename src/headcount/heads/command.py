@@ -1,7 +1,6 @@
 """The command `heads`: measure the heads of a run, or of all runs of a sweep, and write the page."""
 
 import logging
-from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from headcount.files import show
 from headcount.heads.analysis import Analysis, Settings
 from headcount.heads.cutting_curves import free_by_bleu
 from headcount.heads.measure import measure
-from headcount.heads.page import HeadsPage, run_page, study_page, write
+from headcount.heads.page import run_page, study_page, write
 from headcount.heads.results import Results, Study
 from headcount.heads.statistics import Bounds
 from headcount.report.read import read_sweep
@@ -31,26 +30,31 @@ ORDER = "greedy"  # the one that is recommended, whatever the test sentences say
 def heads(config: DictConfig) -> str:
     """Measure the heads as conf/heads.yaml says, and write the page; returns the summary. Raises InputError."""
     values: Any = OmegaConf.to_container(config)
-    parts = values["parts"]
     settings = Settings(**{field.name: values[field.name] for field in fields(Settings)})
     bounds_of(config)  # before anything is measured
-    if values["sweep"] is not None and values["checkpoint"]:
-        raise InputError("checkpoint= goes with one run: it replaces that run's weights")
     if values["sweep"] is None:
-        results = measured(config, config.run, settings, parts)
-        output = Path(values["output"] or results.directory / "heads")
-        return _summary(write_page(run_page(results, config.debug), output), output, following(results))
-    sweep = read_sweep(Path(values["sweep"]))
-    output = Path(values["output"] or sweep.directory / "heads")
-    page = study_page(measured_sweep(config, sweep, settings, parts), config.debug)
-    return _summary(write_page(page, output), output, command("report", sweep=show(sweep.directory)))
+        results = measured(config, config.run, settings)
+        page, home, next_ = run_page(results, config.debug), results.directory, following(results)
+    else:
+        if values["checkpoint"]:
+            raise InputError("checkpoint= goes with one run: it replaces that run's weights")
+        sweep = read_sweep(Path(values["sweep"]))
+        page, home = study_page(measured_sweep(config, sweep, settings), config.debug), sweep.directory
+        next_ = command("report", sweep=show(home))
+    output = Path(values["output"] or home / "heads")
+    write(page, output)
+    for flag in page.page.flags:
+        logger.warning("%s", flag)
+    place = show(output.absolute())
+    lines = [f"- {finding}" for finding in page.findings[:STRIKING]] or ["- no effect beyond chance is shown"]
+    return "\n".join([*lines, f"page: {place}/heads.html   (heads.md, heads.csv, plots/)", f"next:  {next_}", ""])
 
 
-def measured(config: DictConfig, directory: str, settings: Settings, parts: Sequence[str] | None) -> Results:
+def measured(config: DictConfig, directory: str, settings: Settings) -> Results:
     """The results of one run, measured now where they are missing. Raises InputError."""
     analysis = Analysis(open_from_config(config, directory), settings)
     run, _ = analysis.run, analysis.heads  # which refuses a model without heads, before its corpus is read
-    found = measure(analysis, parts)
+    found = measure(analysis, config.parts)
     return Results(run.directory.name, run.directory, run.languages, found, bounds_of(config))
 
 
@@ -61,14 +65,14 @@ def bounds_of(config: DictConfig) -> Bounds:
     return Bounds(**values)
 
 
-def measured_sweep(config: DictConfig, sweep: Sweep, settings: Settings, parts: Sequence[str] | None) -> Study:
+def measured_sweep(config: DictConfig, sweep: Sweep, settings: Settings) -> Study:
     """The results of all finished runs of a sweep; a run without heads is left out, with a note. Raises InputError
     where none has heads."""
     results, notes = {}, list(sweep.notes)
     for number, run in enumerate(sweep.runs, start=1):
         logger.info("%d of %d runs: %s", number, len(sweep.runs), run.name)
         try:
-            results[run.name] = measured(config, str(run.directory), settings, parts)
+            results[run.name] = measured(config, str(run.directory), settings)
         except InputError as error:
             notes.append(f"{run.name} is left out: {error}")
             logger.warning("%s", notes[-1])
@@ -90,17 +94,3 @@ def following(results: Results) -> str:
     if 0 < cut < len(results.heads):
         return command("heads", f"prune={len(results.heads) - cut}", f"order={ORDER}", run=run)
     return command("export", "format=page", run=run)
-
-
-def write_page(page: HeadsPage, output: Path) -> HeadsPage:
-    write(page, output)
-    for flag in page.page.flags:
-        logger.warning("%s", flag)
-    return page
-
-
-def _summary(page: HeadsPage, output: Path, following: str) -> str:
-    """The most striking findings, the files and the next command."""
-    place = show(output.absolute())
-    lines = [f"- {finding}" for finding in page.findings[:STRIKING]] or ["- no effect beyond chance is shown"]
-    return "\n".join([*lines, f"page: {place}/heads.html   (heads.md, heads.csv, plots/)", f"next:  {following}", ""])

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.heads.ablation import Effects, effects, without_each
-from headcount.heads.analysis import Analysis, Arrays, Part
-from headcount.heads.evaluation_set import EvaluationSet, evaluation_set
+from headcount.heads.ablation import effects, without_each
+from headcount.heads.analysis import Analysis, Arrays, part
+from headcount.heads.evaluation_set import evaluation_set
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import Progress
 from headcount.run.opened import load_weights
@@ -32,44 +32,24 @@ def kept_steps(directory: Path) -> dict[int, Path]:
 
 
 def _lacks(analysis: Analysis) -> str | None:
-    if len(kept_steps(analysis.run.directory)) > 1:
-        return None
-    return "needs weights of two steps or more; train with checkpoint.keep, such as checkpoint.keep=[0,100,300,1000]"
+    why = "needs weights of two steps or more; train with checkpoint.keep, such as checkpoint.keep=[0,100,300,1000]"
+    return None if len(kept_steps(analysis.run.directory)) > 1 else why
 
 
+@part("training", "effects of heads through training", settings=("step_sentences",), lacks=_lacks)
 def development(analysis: Analysis, progress: Progress) -> Arrays:
     """Effects of zero ablation at each kept step, on a part of the test sentences: step [step]; loss [step, setting,
     sentence] in nats; right, wrong [step, setting, pair], log-probabilities of both translations. Setting 0 is the
     whole model, setting 1 + head is without that head. Also head, the names, and row, phenomenon and grade of each
     pair."""
     test = evaluation_set(analysis.run, analysis.test.rows, analysis.settings.step_sentences)
-    steps = kept_steps(analysis.run.directory)
-    heads = Heads(copy.deepcopy(analysis.run.model))
-    found = [_at(heads, test, path, analysis.run.directory, progress) for path in steps.values()]
-    arrays = {
-        "loss": np.stack([each.loss for each in found]),
-        "right": np.stack([each.right for each in found]),
-        "wrong": np.stack([each.wrong for each in found]),
-    }
-    single = {name: values.astype(np.float32) for name, values in arrays.items()}
-    return {**single, "step": np.array(list(steps)), **test.labels, "head": heads.labels}
-
-
-def _at(heads: Heads, test: EvaluationSet, path: Path, directory: Path, progress: Progress) -> Effects:
-    load_weights(heads.model, path, directory)
-    return effects(heads, test, without_each(heads), progress=progress)
-
-
-DEVELOPMENT = Part(
-    "training",
-    "effects of heads through training",
-    development,
-    steps=lambda analysis: (
-        2 * len(kept_steps(analysis.run.directory)) * min(analysis.settings.step_sentences, len(analysis.test))
-    ),
-    settings=("step_sentences",),
-    lacks=_lacks,
-)
+    heads, directory, found = Heads(copy.deepcopy(analysis.run.model)), analysis.run.directory, []
+    steps = kept_steps(directory)
+    for path in steps.values():
+        load_weights(heads.model, path, directory)
+        found.append(effects(heads, test, without_each(heads), progress=progress))
+    arrays = {name: np.stack([each[name] for each in found]).astype(np.float32) for name in ("loss", "right", "wrong")}
+    return {**arrays, "step": np.array(list(steps)), **test.labels, "head": heads.labels}
 
 
 @dataclass(frozen=True)
@@ -114,7 +94,8 @@ def _emerges(arrays: Arrays, phenomenon: str, draws: int, seed: int, error: floa
     halves[~rises] = np.nan
     half = {name: _interval(values) for name, values in zip(CURVES, halves, strict=True)}
     accuracy, margin, effect = means[:, 0]
-    first = _first(halves[1], halves[2], error)
+    _, low, high = _interval(np.log1p(halves[2]) - np.log1p(halves[1]), error)
+    first = "effect" if high < 0 else "margin" if low > 0 else "undecided"
     head = int(costs[-1].mean(axis=1).argmax())
     return Emergence(phenomenon, str(arrays["head"][head]), arrays["step"], accuracy, margin, effect, half, first)
 
@@ -133,15 +114,9 @@ def half_rise(steps: Floats, curves: Floats) -> Floats:
     return np.where(rises, np.expm1(x[after - 1] + share * (x[after] - x[after - 1])), np.nan)
 
 
-def _first(margin: Floats, effect: Floats, error: float) -> str:
-    _, low, high = _interval(np.log1p(effect) - np.log1p(margin), error)
-    return "effect" if high < 0 else "margin" if low > 0 else "undecided"
-
-
 def _interval(values: Floats, error: float = ERROR) -> tuple[float, float, float]:
     """The estimate, and the ends of the bootstrap interval; NaN unless almost all draws have a value."""
-    drawn = values[1:]
-    if np.isnan(drawn).mean() > ERROR / 2:
-        return float(values[0]), float("nan"), float("nan")
-    low, high = np.nanquantile(drawn, [error / 2, 1 - error / 2])
-    return float(values[0]), float(low), float(high)
+    low, high = np.nan, np.nan
+    if np.isnan(values[1:]).mean() <= ERROR / 2:
+        low, high = np.nanquantile(values[1:], [error / 2, 1 - error / 2]).tolist()
+    return float(values[0]), low, high

@@ -17,7 +17,7 @@ class EvaluationSet:
 
     rows: the text, with all columns of the corpus. source, target: token ids. tested [pair]: the rows that have a wrong
     translation, the contrast, and a twin, the source whose translation that is. contrast, twin: token ids, [pair].
-    group [pair]: the number of its phenomenon and grade in `groups`; both are empty on a corpus without contrasts.
+    cells [pair]: its phenomenon and grade. All of a pair is empty on a corpus without contrasts.
     """
 
     rows: Dataset
@@ -26,45 +26,52 @@ class EvaluationSet:
     tested: np.ndarray
     contrast: Sentences
     twin: Sentences
-    group: np.ndarray
-    groups: tuple[tuple[str, str], ...]
+    cells: list[tuple[str, str]]
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @property
-    def cells(self) -> list[tuple[str, str]]:
-        """The phenomenon and grade of each pair."""
-        return [self.groups[number] for number in self.group.tolist()]
-
-    @property
     def labels(self) -> dict[str, np.ndarray]:
         """The row, phenomenon and grade of each pair, as results keep them."""
-        cells = np.array(self.groups, dtype=np.str_).reshape(-1, 2)[self.group]
+        cells = np.array(self.cells, dtype=np.str_).reshape(-1, 2)
         return {"row": self.tested, "phenomenon": cells[:, 0], "grade": cells[:, 1]}
+
+    def chosen(self, most: int) -> np.ndarray:
+        """Rows of at most `most` sentences, see `stratified`; of those with a phenomenon, where there are any."""
+        if not len(self.tested):
+            return stratified([("", "")] * len(self), most)
+        return np.asarray(self.tested[stratified(self.cells, most)])
 
 
 def evaluation_set(run: Run, rows: Dataset, most: int | None = None) -> EvaluationSet:
     """The sentences of `rows` for a run; at most `most`, see `stratified`."""
-    labels = [rows[name] if name in rows.column_names else [""] * len(rows) for name in ("phenomenon", "grade")]
-    rows = rows.select(stratified(list(zip(*labels, strict=True)), most))
 
-    def column(name: str) -> Sequence[str]:
+    def column(name: str, rows: Dataset) -> list[str]:
         return list(rows[name]) if name in rows.column_names else [""] * len(rows)
 
-    contrast, twin = column("contrast"), column("twin")
-    tested = np.array([row for row in range(len(rows)) if contrast[row] and twin[row]], dtype=np.int64)
-    cells = [(rows["phenomenon"][row], rows["grade"][row]) for row in tested.tolist()] if len(tested) else []
-    groups = tuple(sorted(set(cells)))
+    def encoded(encode: Callable[[list[str]], list[list[int]]], name: str, rows: Dataset) -> Sentences:
+        return Sentences.of(encode(column(name, rows)) if len(rows) else [])
+
+    def cells(rows: Dataset) -> list[tuple[str, str]]:
+        return list(zip(column("phenomenon", rows), column("grade", rows), strict=True))
+
+    rows, source, target = (
+        rows.select(stratified(cells(rows), most)),
+        run.translator.encode,
+        run.tokenizer.target.encode,
+    )
+    both = zip(column("contrast", rows), column("twin", rows), strict=True)
+    tested = np.array([row for row, texts in enumerate(both) if all(texts)], dtype=np.int64)
+    pairs = rows.select(tested)
     return EvaluationSet(
         rows,
-        _encoded(run.translator.encode, column("source")),
-        _encoded(run.tokenizer.target.encode, column("target")),
+        encoded(source, "source", rows),
+        encoded(target, "target", rows),
         tested,
-        _encoded(run.tokenizer.target.encode, [contrast[row] for row in tested]),
-        _encoded(run.translator.encode, [twin[row] for row in tested]),
-        np.array([groups.index(cell) for cell in cells], dtype=np.int64),
-        groups,
+        encoded(target, "contrast", pairs),
+        encoded(source, "twin", pairs),
+        cells(pairs),
     )
 
 
@@ -89,7 +96,3 @@ def stratified(cells: Sequence[tuple[str, str]], most: int | None) -> np.ndarray
 def select(sentences: Sentences, rows: np.ndarray) -> Sentences:
     """Some of the sentences, in the order of `rows`."""
     return Sentences(sentences.pieces, sentences.starts[rows], sentences.ends[rows])
-
-
-def _encoded(encode: Callable[[list[str]], list[list[int]]], texts: Sequence[str]) -> Sentences:
-    return Sentences.of(encode(list(texts)) if texts else [])

@@ -1,69 +1,105 @@
 """Gradients of gates as proxies of what heads are worth, and their rank correlation with the effect of removing them.
 
-Three proxies, at gates of 1. Importance for the loss: E |dL / d gate|, L the loss of a sentence (Michel et al. 2019,
-section 4.1), the same figure for every phenomenon. Importance for a phenomenon: E |dm / d gate|, m the margin of its
-pairs. First-order estimate of the harm to a margin: E dm / d gate, with its sign (Molchanov et al. 2017 take its
-absolute value). The loss has no such estimate: at a minimum of the loss over the weights its mean gradient is 0.
+Importance for the loss: E |dL / d gate| at gates of 1, L the loss of a sentence (Michel et al. 2019, section 4.1), the
+same figure for every phenomenon. Importance for a phenomenon: E |dm / d gate|, m the margin of its pairs. First-order
+estimate of the harm to a margin: E dm / d gate, with its sign (Molchanov et al. 2017 take its absolute value). The loss
+has no such estimate: at a minimum of the loss over the weights its mean gradient is 0. Integrated gradients
+(Sundararajan et al. 2017): the gradient on the way from gates of 0 to gates of 1, all heads at once; they add up to the
+change of L or m. Attribution patching (Nanda 2023): the first-order estimate of what a head's output for the twin does
+to the margin.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import stats
+from torch import Tensor
 
 from headcount.data.batches import Sentences, collate
-from headcount.data.batching import in_order_of_length
-from headcount.heads.analysis import Analysis, Arrays, Part
+from headcount.heads.analysis import Analysis, Arrays, part
 from headcount.heads.evaluation_set import select
-from headcount.heads.interface import Heads, heads_named
-from headcount.heads.likelihood import ROW_TOKENS, Progress, log_probs
+from headcount.heads.interface import Heads, Layer, heads_named
+from headcount.heads.likelihood import Progress, batch_log_probs, batches
 from headcount.heads.statistics import LOSS, pair_scores, sentence_losses
 from headcount.statistics.bootstrap import Floats
 
 SPLITS = 100  # random halves
+PATH = (np.arange(8) + 0.5) / 8  # gates on the way from 0 to 1
+PROXIES = ("loss_importance", "margin_importance", "margin_first_order", "integrated", "attribution_patching")
 
 
 @torch.enable_grad()
 def gate_gradients(
-    heads: Heads, source: Sentences, target: Sentences, progress: Progress | None = None, at: torch.Tensor | None = None
+    heads: Heads, source: Sentences, target: Sentences, progress: Progress | None = None, at: Tensor | None = None
 ) -> Floats:
     """Gradient of each sentence's loss in nats with respect to the gates, [sentence, head], at gates of 1 or at the
     gates `at` [head]."""
     gradients = np.zeros((len(target.lengths), len(heads)))
     at = heads.gates() if at is None else at
-    for rows in in_order_of_length(source.lengths, target.lengths, ROW_TOKENS) if len(gradients) else ():
-        batch = collate(source, target, rows, 0).to(heads.model.device)
+    for rows, batch in batches(heads, source, target, progress):
         # A gate of its own for each sentence: one backward pass gives the gradients of all.
         gates = at.repeat(len(rows), 1).requires_grad_()
         with heads.gated(gates):
-            hidden = heads.model(batch.source, batch.source_mask, batch.target_in)
-            loss = -log_probs(heads, hidden, batch.target_out).sum()
+            loss = -batch_log_probs(heads, batch).sum()
         gradients[rows] = torch.autograd.grad(loss, gates)[0].cpu().numpy()
-        if progress is not None:
-            progress(len(rows))
     return gradients
 
 
+def integrated_gradients(
+    heads: Heads, source: Sentences, target: Sentences, progress: Progress | None = None
+) -> Floats:
+    """Integrated gradients of each sentence's loss in nats, [sentence, head]: of all heads they add up to the loss of
+    the whole model less that without any head."""
+    found = [gate_gradients(heads, source, target, progress, heads.gates() * gate) for gate in PATH.tolist()]
+    return np.asarray(np.mean(found, axis=0))
+
+
+@torch.enable_grad()
+def patching_gradients(
+    heads: Heads, source: Sentences, twin: Sentences, target: Sentences, progress: Progress | None = None
+) -> Floats:
+    """First-order estimate of the rise of log p(target | source) in nats where a head has its output for the twin,
+    [sentence, head]; NaN for heads of the encoder where the twin has another length."""
+    found = np.zeros((len(target.lengths), len(heads)))
+    apart = source.lengths != twin.lengths
+
+    def towards(layer: Layer, other: Tensor, gates: Tensor, output: Tensor) -> Tensor:
+        length = min(output.shape[2], other.shape[2])
+        there = torch.cat([other[:, :, :length], output[:, :, length:]], dim=2).detach()
+        return output + gates[:, heads.columns(layer), None, None] * (there - output.detach())
+
+    for rows, batch in batches(heads, source, target, progress):
+        with torch.no_grad(), heads.recorded() as outputs:
+            batch_log_probs(heads, collate(twin, target, rows, 0).to(heads.model.device))
+        gates = torch.zeros_like(heads.gates()).repeat(len(rows), 1).requires_grad_()
+        with heads.edited({layer: partial(towards, layer, other, gates) for layer, (other,) in outputs.items()}):
+            found[rows] = torch.autograd.grad(batch_log_probs(heads, batch).sum(), gates)[0].cpu().numpy()
+    encoder = [head.kind == "encoder" for head in heads.names]
+    found[np.ix_(apart, encoder)] = np.nan
+    return found
+
+
+@part("importance", "gradient importance of each head", version=2)
 def importance(analysis: Analysis, progress: Progress) -> Arrays:
-    """Gradients at gates of 1 on the validation sentences: loss [sentence, head], of each sentence's loss, and margin
-    [pair, head], of log p(right) - log p(wrong), in nats; also head, the names, and row, phenomenon and grade of each
-    pair."""
+    """Gradients on the validation sentences, in nats: loss [sentence, head], of each sentence's loss, and margin [pair,
+    head], of log p(right) - log p(wrong), at gates of 1; integrated, integrated_margin, the same by
+    `integrated_gradients`; patching [pair, head], of the margin by `patching_gradients`. Also head, the names, and row,
+    phenomenon and grade of each pair."""
     heads, valid = analysis.heads, analysis.valid
-    loss = gate_gradients(heads, valid.source, valid.target, progress)
-    wrong = gate_gradients(heads, select(valid.source, valid.tested), valid.contrast, progress)
-    arrays = {"loss": loss.astype(np.float32), "margin": (wrong - loss[valid.tested]).astype(np.float32)}
-    return {**arrays, **valid.labels, "head": heads.labels}
-
-
-IMPORTANCE = Part(
-    "importance",
-    "gradient importance of each head",
-    importance,
-    steps=lambda analysis: len(analysis.valid) + len(analysis.valid.tested),
-)
+    right, pairs = select(valid.target, valid.tested), select(valid.source, valid.tested)
+    found = {}
+    both = ("loss", "margin", gate_gradients), ("integrated", "integrated_margin", integrated_gradients)
+    for loss, margin, gradients in both:
+        found[loss] = gradients(heads, valid.source, valid.target, progress)
+        found[margin] = gradients(heads, pairs, valid.contrast, progress) - found[loss][valid.tested]
+    found["patching"] = patching_gradients(heads, pairs, valid.twin, right, progress)
+    found["patching"] -= patching_gradients(heads, pairs, valid.twin, valid.contrast, progress)
+    single = {name: values.astype(np.float32) for name, values in found.items()}
+    return {**single, **valid.labels, "head": heads.labels}
 
 
 def normalised_by_layer(importances: Floats, names: NDArray) -> Floats:
@@ -91,19 +127,23 @@ class Guide:
     reliability: Floats
 
 
-PROXIES = ("loss_importance", "margin_importance", "margin_first_order")
-
-
 def guide(gradients: Arrays, ablated: Arrays) -> Guide:
     """How well gradients on validation sentences predict zero ablation on test sentences, from the arrays of
     `importance` and of `ablation`."""
+    unknown = np.full(gradients["loss"].shape[1], np.nan)
+
+    def mean(array: str, inside: NDArray[np.bool_] | slice = slice(None)) -> Floats:
+        known = array in gradients
+        return np.asarray(gradients[array][inside].mean(axis=0, dtype=np.float64)) if known else unknown
+
     of_loss = abs(gradients["loss"]).mean(axis=0, dtype=np.float64)
-    unknown = np.full(len(of_loss), np.nan)
-    proxies = [(of_loss, unknown, unknown)]
+    proxies = [(of_loss, unknown, unknown, -mean("integrated"), unknown)]
     names = sorted(set(ablated["phenomenon"].tolist()) & set(gradients["phenomenon"].tolist()))
     for name in names:
-        own = gradients["margin"][gradients["phenomenon"] == name].astype(np.float64)
-        proxies.append((of_loss, abs(own).mean(axis=0), own.mean(axis=0)))
+        inside = gradients["phenomenon"] == name
+        own = abs(gradients["margin"][inside]).mean(axis=0, dtype=np.float64)
+        signed = mean("margin", inside), mean("integrated_margin", inside), -mean("patching", inside)
+        proxies.append((of_loss, own, *signed))
     harm = [harms(ablated, name) for name in (LOSS, *names)]
     effect, proxy = np.stack([each.mean(axis=1) for each in harm], axis=-1), np.stack(proxies, axis=-1)
     rank = spearman(proxy, np.broadcast_to(effect, proxy.shape))

@@ -8,12 +8,10 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from headcount.heads.ablation import effects, without_each
-from headcount.heads.analysis import Analysis, Arrays, Part
+from headcount.heads.ablation import effects, gates_off
+from headcount.heads.analysis import Analysis, Arrays, part
 from headcount.heads.evaluation_set import evaluation_set
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import Progress
@@ -31,34 +29,18 @@ def pairs_of(heads: Heads, most: int, seed: int) -> NDArray[np.int64]:
     return chosen[np.lexsort((chosen[:, 1], chosen[:, 0]))]
 
 
-def without_pairs(heads: Heads, pairs: NDArray[np.int64]) -> Tensor:
-    """Gates [pair, head] with both heads of each pair off."""
-    gates = torch.ones(len(pairs), len(heads), device=heads.model.device)
-    gates[torch.arange(len(pairs))[:, None], torch.from_numpy(pairs)] = 0
-    return gates
-
-
+@part("pairs", "pairs of heads switched off together", settings=("pairs", "pair_sentences"))
 def interactions(analysis: Analysis, progress: Progress) -> Arrays:
     """Log-probabilities with each head and each pair of heads off, on a part of the test sentences: the arrays of
-    `Effects` as zero.reference and so on; setting 0 is the whole model, then each head is off, then each pair. Also
+    `effects` as zero.reference and so on; setting 0 is the whole model, then each head is off, then each pair. Also
     pair [pair, 2], the numbers of its heads in head, the names; and row, phenomenon and grade of each pair of
     translations."""
     heads, settings = analysis.heads, analysis.settings
     test = evaluation_set(analysis.run, analysis.test.rows, settings.pair_sentences)
     pairs = pairs_of(heads, settings.pairs, settings.seed)
-    gates = torch.cat([without_each(heads), without_pairs(heads, pairs)])
-    found = effects(heads, test, gates, progress=progress)
-    arrays = {f"zero.{name}": value for name, value in vars(found).items()}
-    return {**arrays, **test.labels, "pair": pairs, "head": heads.labels}
-
-
-PAIRS = Part(
-    "pairs",
-    "pairs of heads switched off together",
-    interactions,
-    steps=lambda analysis: 2 * min(analysis.settings.pair_sentences, len(analysis.test)),
-    settings=("pairs", "pair_sentences"),
-)
+    gates = gates_off(heads, [[], *([head] for head in range(len(heads))), *pairs.tolist()])
+    found = {f"zero.{name}": value for name, value in effects(heads, test, gates, progress=progress).items()}
+    return {**found, **test.labels, "pair": pairs, "head": heads.labels}
 
 
 class Redundancy(NamedTuple):
@@ -76,22 +58,34 @@ class Redundancy(NamedTuple):
 
 def interaction_table(arrays: Arrays, bounds: Bounds = NO_HARM, seed: int = 0) -> EffectTable:
     """Interactions of all pairs of heads in loss and in the margins of phenomena; rows are "cross1.1 + cross1.2"."""
-    losses, margins = _endpoints(arrays)
-    values = _interaction(losses, arrays), _interaction(margins, arrays)
-    return _table(arrays, values, _pair_names(arrays), bounds, seed)
+    return _table(arrays, bounds, seed, beyond=True)
 
 
-def joint_table(arrays: Arrays, bounds: Bounds, seed: int = 0) -> EffectTable:
-    """Effects of each head alone, then of each pair, on the sentences of the pairs."""
-    names = (*arrays["head"].tolist(), *_pair_names(arrays))
-    return _table(arrays, _endpoints(arrays), names, bounds, seed)
+def _table(arrays: Arrays, bounds: Bounds, seed: int, beyond: bool) -> EffectTable:
+    """Effects of each head alone, then of each pair; beyond: those of pairs beyond the sum of both alone."""
+    heads, pair = arrays["head"], arrays["pair"]
+    losses, scores = sentence_losses(arrays, "zero"), pair_scores(arrays, "zero", "margin")  # [setting, unit]
+    names = [" + ".join(both) for both in heads[pair]]
+    if beyond:
+        losses, scores = (np.concatenate([each[:1], _beyond(each, pair, len(heads))]) for each in (losses, scores))
+    else:
+        names = [*heads.tolist(), *names]
+    tokens = float(arrays["zero.lengths"].mean())
+    columns = columns_of(losses, scores, arrays["row"], arrays["phenomenon"], bounds, tokens)
+    return compared(tuple(names), columns, seed=seed)
+
+
+def _beyond(values: Floats, pair: NDArray[np.int64], heads: int) -> Floats:
+    """The whole model's values with the interaction of each pair of heads added, [pair, unit]."""
+    change = values - values[0]
+    return values[0] + change[1 + heads :] - change[1 + pair[:, 0]] - change[1 + pair[:, 1]]
 
 
 def redundancies(arrays: Arrays, bounds: Bounds, seed: int = 0) -> list[Redundancy]:
     """Pairs of which each head alone is free to cut and both together are not: alone their harm is below the bound of
     the column (non-inferior); together it is harm with a p-value of at most 5 %, not below the bound, and so is their
     interaction. The largest interaction comes first."""
-    beyond, joint = interaction_table(arrays, bounds, seed), joint_table(arrays, bounds, seed)
+    beyond, joint = (_table(arrays, bounds, seed, beyond) for beyond in (True, False))
     count = len(arrays["head"])
     free = joint.harmless[arrays["pair"]].all(axis=1)
     harmful = (joint.verdict == "differs") & (joint.harm > 0) & ~joint.harmless
@@ -108,32 +102,6 @@ def redundancies(arrays: Arrays, bounds: Bounds, seed: int = 0) -> list[Redundan
 
 def matrix(arrays: Arrays, values: Floats) -> Floats:
     """Values of pairs [pair] as a symmetric matrix [head, head], NaN where a pair was not measured."""
-    found = np.full((len(arrays["head"]),) * 2, np.nan)
-    for (first, second), value in zip(arrays["pair"], values, strict=True):
-        found[first, second] = found[second, first] = value
+    found, (first, second) = np.full((len(arrays["head"]),) * 2, np.nan), arrays["pair"].T
+    found[first, second] = found[second, first] = values
     return found
-
-
-def _endpoints(arrays: Arrays) -> tuple[Floats, Floats]:
-    """Losses [setting, sentence] and margins [setting, pair of translations]."""
-    return sentence_losses(arrays, "zero"), pair_scores(arrays, "zero", "margin")
-
-
-def _interaction(values: Floats, arrays: Arrays) -> Floats:
-    """The whole model's values and, added to them, the interactions [1 + pair, unit]."""
-    count = len(arrays["head"])
-    change = values - values[0]
-    first, second = (change[1 + arrays["pair"][:, side]] for side in (0, 1))
-    return np.concatenate([values[:1], values[0] + change[1 + count :] - first - second])
-
-
-def _pair_names(arrays: Arrays) -> tuple[str, ...]:
-    return tuple(" + ".join(names) for names in arrays["head"][arrays["pair"]])
-
-
-def _table(
-    arrays: Arrays, values: tuple[Floats, Floats], names: tuple[str, ...], bounds: Bounds, seed: int
-) -> EffectTable:
-    tokens = float(arrays["zero.lengths"].mean())
-    columns = columns_of(*values, arrays["row"], arrays["phenomenon"], bounds, tokens)
-    return compared(names, columns, seed=seed)

@@ -5,31 +5,28 @@ is computed once.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from headcount.data.batches import Batch, Sentences, collate
 from headcount.data.batching import in_order_of_length
 from headcount.data.tokenizer import PAD
-from headcount.heads.interface import Edit, Heads, Layer
+from headcount.heads.interface import Heads, Layer
 
 LOGITS_AT_ONCE = 512  # tokens whose logits [token, vocab] are in memory at the same time
 ROW_TOKENS = 4096  # padded tokens of all settings of a batch in one pass
 Progress = Callable[[int], None]
 
-
-class Fill(Protocol):
-    """The output that takes the place of a head that is switched off."""
-
-    def __call__(self, layer: Layer, output: Tensor) -> Tensor:
-        """A tensor that fits the outputs [batch, head, query, d_head] of a layer."""
-        ...
+Fill = Callable[[Layer, Tensor], Tensor]
+"""What takes the place of a head that is off: a layer and its outputs [batch, head, query, d_head], to a tensor that
+fits them."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +49,16 @@ class TokenLogProbs:
         return np.add.reduceat(self.values.astype(np.float64), starts, axis=1)
 
 
+def batches(
+    heads: Heads, source: Sentences, target: Sentences, progress: Progress | None = None
+) -> Iterator[tuple[NDArray[np.int64], Batch]]:
+    """The rows of each batch, sentences of about one length, and the batch; `progress` gets their number afterwards."""
+    for rows in in_order_of_length(source.lengths, target.lengths, ROW_TOKENS) if len(target.lengths) else ():
+        yield rows, collate(source, target, rows, 0).to(heads.model.device)
+        if progress is not None:
+            progress(len(rows))
+
+
 @torch.inference_mode()
 def token_log_probs(
     heads: Heads,
@@ -70,14 +77,11 @@ def token_log_probs(
     lengths = target.lengths
     values = np.zeros((len(gates), int(lengths.sum())), dtype=np.float32)
     starts = np.concatenate([[0], np.cumsum(lengths)])
-    for rows in in_order_of_length(source.lengths, target.lengths, ROW_TOKENS) if len(lengths) else ():
-        batch = collate(source, target, rows, 0).to(heads.model.device)
+    for rows, batch in batches(heads, source, target, progress):
         inside = batch.target_out.ne(PAD).cpu().numpy()
         places = (starts[rows][:, None] + np.arange(inside.shape[1]))[inside]
         for settings, found in _passes(heads, batch, gates, fill):
             values[settings[:, None].cpu().numpy(), places] = found.cpu().numpy()[:, inside]
-        if progress is not None:
-            progress(len(rows))
     return TokenLogProbs(values, lengths)
 
 
@@ -93,33 +97,29 @@ def _passes(heads: Heads, batch: Batch, gates: Tensor, fill: Fill | None) -> Ite
             count = len(settings)
             if not count:
                 continue
-            target = batch.target_in.repeat(count, 1)
             mask = batch.source_mask.repeat(count, 1)
             with applied(heads, gates[settings].repeat_interleave(rows, dim=0), fill):
                 states = model.encode(batch.source.repeat(count, 1), mask) if encoder else memory.repeat(count, 1, 1)
-                hidden = model.decode(states, mask, target)
+                hidden = model.decode(states, mask, batch.target_in.repeat(count, 1))
             yield settings, log_probs(heads, hidden, batch.target_out.repeat(count, 1)).unflatten(0, (count, rows))
 
 
-@contextmanager
-def applied(heads: Heads, gates: Tensor, fill: Fill | None) -> Iterator[None]:
+def applied(heads: Heads, gates: Tensor, fill: Fill | None) -> AbstractContextManager[None]:
     """Gates [batch, head] whose complement of `fill` takes the place of the heads' outputs."""
     if fill is None:
-        with heads.gated(gates):
-            yield
-        return
+        return heads.gated(gates)
 
-    def mixing(layer: Layer) -> Edit:
+    def edit(layer: Layer, output: Tensor) -> Tensor:
         own = gates[:, heads.columns(layer), None, None]
-
-        def edit(output: Tensor) -> Tensor:
-            return torch.where(own == 1, output, own * output + (1 - own) * fill(layer, output))
-
-        return edit
+        return torch.where(own == 1, output, own * output + (1 - own) * fill(layer, output))
 
     changed = [layer for layer in heads.layers if (gates[:, heads.columns(layer)] != 1).any()]
-    with heads.edited({layer: mixing(layer) for layer in changed}):
-        yield
+    return heads.edited({layer: partial(edit, layer) for layer in changed})
+
+
+def batch_log_probs(heads: Heads, batch: Batch) -> Tensor:
+    """Log-probabilities [batch, target] of the targets of a batch, 0 for padding."""
+    return log_probs(heads, heads.model(batch.source, batch.source_mask, batch.target_in), batch.target_out)
 
 
 def log_probs(heads: Heads, hidden: Tensor, target: Tensor) -> Tensor:

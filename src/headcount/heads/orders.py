@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from datasets import Dataset
 from numpy.typing import NDArray
 
 from headcount.data.batches import Sentences
+from headcount.heads.ablation import gates_off
 from headcount.heads.evaluation_set import evaluation_set
 from headcount.heads.hard_concrete import GateTraining, closing_order
 from headcount.heads.importance import gate_gradients, normalised_by_layer
@@ -33,46 +33,30 @@ class Choice:
     gates: GateTraining
     progress: Progress
 
+    def importance(self, cut: Order) -> NDArray[np.float64]:
+        """E |dL / d gate| over sentences [head], these heads being cut."""
+        (gates,) = gates_off(self.heads, [cut])
+        return abs(gate_gradients(self.heads, self.source, self.target, self.progress, gates)).mean(axis=0)
+
+    def harm(self, cut: Order) -> NDArray[np.float64]:
+        """The loss in nats without each head [head], these heads being cut."""
+        left = [number for number in range(len(self.heads)) if number not in cut]
+        gates = gates_off(self.heads, [[*cut, number] for number in left])
+        found = token_log_probs(self.heads, self.source, self.target, gates, progress=self.progress)
+        losses = np.zeros(len(self.heads))
+        losses[left] = -found.values.sum(axis=1, dtype=np.float64)
+        return losses
+
     def log_alpha(self) -> NDArray[np.float64]:
         """log alpha of hard concrete gates after each penalty, [penalty, head]."""
         return self.gates.log_alpha(self.heads, self.source, self.target, self.progress)
 
 
-def gradient(choice: Choice, normalised: bool = True) -> Order:
-    """By gradient importance of the whole model, E |dL / d gate| over sentences, the least first; normalised by the l2
-    norm of the layer as in Michel et al. 2019, section 4.1."""
-    gradients = gate_gradients(choice.heads, choice.source, choice.target, choice.progress)
-    importances = abs(gradients).mean(axis=0)
-    if normalised:
-        importances = normalised_by_layer(importances, choice.heads.labels)
+def gradient(choice: Choice) -> Order:
+    """By gradient importance of the whole model, the least first, normalised by the l2 norm of the layer as in Michel
+    et al. 2019, section 4.1."""
+    importances = normalised_by_layer(choice.importance([]), choice.heads.labels)
     return np.argsort(importances, kind="stable").tolist()
-
-
-def gradient_again(choice: Choice) -> Order:
-    """By gradient importance, not normalised, estimated anew after each cut."""
-    heads = choice.heads
-
-    def harm(order: Order) -> NDArray[np.float64]:
-        (gates,) = without(heads, order, [len(heads) - len(order)])
-        return abs(gate_gradients(heads, choice.source, choice.target, choice.progress, gates)).mean(axis=0)
-
-    return estimated_anew(harm, len(heads))
-
-
-def greedy(choice: Choice) -> Order:
-    """By the true loss: at each step the head without which the loss rises least."""
-    heads = choice.heads
-
-    def harm(order: Order) -> NDArray[np.float64]:
-        (gates,) = without(heads, order, [len(heads) - len(order)])
-        each = gates * (1 - torch.eye(len(heads)).to(gates))
-        left = [number for number in range(len(heads)) if number not in order]
-        found = token_log_probs(heads, choice.source, choice.target, each[left], progress=choice.progress)
-        losses = np.zeros(len(heads))
-        losses[left] = -found.values.sum(axis=1, dtype=np.float64)
-        return losses
-
-    return estimated_anew(harm, len(heads))
 
 
 def estimated_anew(harm: Callable[[Order], NDArray[np.float64]], heads: int) -> Order:
@@ -85,17 +69,12 @@ def estimated_anew(harm: Callable[[Order], NDArray[np.float64]], heads: int) -> 
     return order
 
 
-def hard_concrete(choice: Choice) -> Order:
-    """By hard concrete gates: the heads that the smallest penalty closes first."""
-    return closing_order(choice.log_alpha())
-
-
 ORDERS: dict[str, Callable[[Choice], Order]] = {
     "gradient": gradient,
-    "gradient_raw": lambda choice: gradient(choice, normalised=False),
-    "gradient_again": gradient_again,
-    "greedy": greedy,
-    "hard_concrete": hard_concrete,
+    "gradient_raw": lambda choice: np.argsort(choice.importance([]), kind="stable").tolist(),
+    "gradient_again": lambda choice: estimated_anew(choice.importance, len(choice.heads)),
+    "greedy": lambda choice: estimated_anew(choice.harm, len(choice.heads)),
+    "hard_concrete": lambda choice: closing_order(choice.log_alpha()),
 }
 
 
@@ -114,11 +93,3 @@ def random_orders(heads: int, number: int, seed: int) -> list[Order]:
     """Orders drawn at random."""
     random = np.random.default_rng(seed)
     return [random.permutation(heads).tolist() for _ in range(number)]
-
-
-def without(heads: Heads, order: Order, left: NDArray[np.int64] | list[int]) -> torch.Tensor:
-    """Gates [count, head] with as many heads left as `left` [count], the first of `order` being cut."""
-    gates = heads.gates().repeat(len(left), 1)
-    for row, count in enumerate(left):
-        gates[row, order[: len(heads) - int(count)]] = 0
-    return gates

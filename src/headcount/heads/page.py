@@ -7,7 +7,7 @@ and a note in Markdown, where {bleu} and {loss} are bounds.
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
@@ -22,6 +22,7 @@ from headcount.errors import InputError, reason
 from headcount.files import show, write_text
 from headcount.heads import findings
 from headcount.heads.interface import Head, heads_named
+from headcount.heads.measures import extra_rows
 from headcount.heads.results import Results, Row, Study
 from headcount.heads.roles import SIDES
 from headcount.heads.seeds import seed_table
@@ -47,10 +48,10 @@ class HeadsPage:
     findings: tuple[str, ...]
 
 
-def run_page(results: Results, debug: bool = False, more: Iterable[dict[str, Any]] = ()) -> HeadsPage:
-    """The page of one run; debug: raise what fails, instead of a flag. more: rows of heads.csv, see `Row`."""
+def run_page(results: Results, debug: bool = False) -> HeadsPage:
+    """The page of one run; debug: raise what fails, instead of a flag."""
     rows, flags = run_rows(results, debug)
-    table = shown(framed([*rows, *(Row(**row) for row in more)]))
+    table = shown(framed([*rows, *(Row(**row) for row in extra_rows(results.parts))]))
     source, target = results.languages
     live = command("export", "format=page", run=show(results.directory))
     about = f"{len(results.heads)} heads of {results.name}, {source} to {target}. {MEANING}"

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from headcount.heads.analysis import Analysis, Arrays, Part
+from headcount.heads.analysis import Analysis, Arrays, part
 from headcount.heads.evaluation_set import evaluation_set
 from headcount.heads.likelihood import Progress, token_log_probs
 from headcount.statistics.bootstrap import Floats
@@ -58,32 +58,21 @@ def marginals(losses: Losses, order: NDArray[np.int64], tolerance: float = TOLER
     return found, empty, full
 
 
+@part("shapley", "Shapley values of the heads", settings=("permutations", "shapley_sentences"))
 def shapley(analysis: Analysis, progress: Progress) -> Arrays:
     """Marginal contributions to loss in nats a sentence on validation sentences, see `marginals`: marginal
-    [permutation, head], empty and full; also head, the names, and sentences, their number."""
+    [permutation, head], empty and full; also head, the names."""
     heads, settings = analysis.heads, analysis.settings
     valid = evaluation_set(analysis.run, analysis.valid.rows, settings.shapley_sentences)
-    dtype, device = heads.gates().dtype, heads.model.device
 
     def losses(on: NDArray[np.bool_]) -> Floats:
-        gates = torch.from_numpy(on).to(device, dtype)
+        gates = torch.from_numpy(on).to(heads.gates())
         found = -token_log_probs(heads, valid.source, valid.target, gates).sums.mean(axis=1)
         progress(len(on))
         return np.asarray(found, dtype=np.float64)
 
-    drawn = orders(len(heads), settings.permutations, settings.seed)
-    marginal, empty, full = marginals(losses, drawn)
-    values = {"marginal": marginal, "empty": np.array(empty), "full": np.array(full)}
-    return {**values, "sentences": np.array(len(valid)), "head": heads.labels}
-
-
-SHAPLEY = Part(
-    "shapley",
-    "Shapley values of the heads",
-    shapley,
-    steps=lambda analysis: 2 + analysis.settings.permutations * len(analysis.heads),
-    settings=("permutations", "shapley_sentences"),
-)
+    marginal, empty, full = marginals(losses, orders(len(heads), settings.permutations, settings.seed))
+    return {"marginal": marginal, "empty": np.array(empty), "full": np.array(full), "head": heads.labels}
 
 
 class Value(NamedTuple):
