@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from headcount.errors import InputError
 from headcount.evaluation.contrastive import COLUMNS, read_contrasts
-from headcount.run.arrays import read_arrays
 from headcount.run.contrasts import accuracy, contrast_table
 
 HEADER = "source\tright\twrong\tphenomenon\tid\ttwin"
@@ -77,7 +76,7 @@ def test_pairs_are_scored_by_every_run_and_kept(home, tmp_path):
     both = "run=[runs/first,runs/second]"
     shown = completed("evaluate", both, "contrasts=mine.tsv", cwd=tmp_path).out
     assert [line.split()[0] for line in shown.splitlines() if "runs/" in line] == ["case", "case", "order", "order"]
-    kept = read_arrays(tmp_path / "runs/first/contrasts/mine.npz")
+    kept = np.load(tmp_path / "runs/first/contrasts/mine.npz")
     assert kept["right"][0] == kept["right"][1]
     assert len({float(kept[f"{model}right"][0]) for model in ("", "hidden.", "trigram.")}) == 3
     (line,) = refused("evaluate", both, "contrasts=mine.tsv", "split=valid", cwd=tmp_path)

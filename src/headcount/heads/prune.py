@@ -8,7 +8,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,22 +17,19 @@ import torch
 from torch import Tensor
 
 from headcount.command_lines import command, hydra_text
-from headcount.data.tokenizer import save_tokenizer
-from headcount.devices import versions
 from headcount.errors import InputError
-from headcount.files import new_directory, show
+from headcount.files import show
 from headcount.heads.evaluation_set import evaluation_set
 from headcount.heads.hard_concrete import GateTraining
 from headcount.heads.interface import KINDS, Head, Heads, Layer
 from headcount.heads.orders import ORDERS, choice_on, split_of
-from headcount.model.flops import operations_per_token
 from headcount.model.multi_head import MultiHeadAttention
 from headcount.progress import progress_bar
 from headcount.run.build import build_model
-from headcount.run.directory import begin_metrics, write_config
 from headcount.run.opened import Run, fill, make_translator
+from headcount.run.written import parameters, write_run
 from headcount.settings import typed
-from headcount.training.averaging import own_weights, save_weights
+from headcount.training.averaging import own_weights
 
 Kept = Mapping[Layer, Sequence[int]]
 """The heads of each layer that stay, counted from 0."""
@@ -156,7 +153,7 @@ def prune_run(
     each = ", ".join(f"{kind} {'/'.join(map(str, counts[f'{kind}_heads']))}" for kind in KINDS)
     lines = [
         f"heads: {len(heads)} before, {left} now; {each}",
-        f"parameters: {_parameters(run):,} before, {_parameters(smaller):,} now",
+        f"parameters: {parameters(run):,} before, {parameters(smaller):,} now",
     ]
     if run.config.model.get("kv_heads") and smaller.config.model.kv_heads is None:
         lines.append("keys and values: a copy for each head, since layers keep different groups that share them")
@@ -187,23 +184,6 @@ def listed(heads: Heads, keep: Any, cut: Sequence[str] | None) -> list[int]:
         raise InputError(f"{name}={typed(list(given))}: names no head")
     numbers = {heads.number(head) for head in given}
     return sorted(numbers if cut is not None else set(range(len(heads))) - numbers)
-
-
-def write_run(run: Run) -> None:
-    """Write a run to its directory, which must not be there, whole or not at all."""
-    figures: dict[str, Any] = {"seed": run.config.seed, "parameters": _parameters(run)}
-    with suppress(InputError):  # without the corpus nobody knows the lengths that training counts with
-        figures["operations_per_token"] = operations_per_token(run.model, *run.data().mean_lengths)
-    figures |= {"model": run.model.head_counts, "versions": versions()}
-    with new_directory(run.directory) as directory:
-        write_config(directory, run.config)
-        save_tokenizer(run.tokenizer, directory)
-        save_weights(own_weights(run.model), directory / "model.safetensors")
-        begin_metrics(directory, figures)
-
-
-def _parameters(run: Run) -> int:
-    return sum(parameter.numel() for parameter in run.model.parameters())
 
 
 def speed(run: Run, cut: Sequence[int], smaller: Run, lines: Sequence[str], repetitions: int) -> str:
