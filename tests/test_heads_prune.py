@@ -174,7 +174,7 @@ def test_a_run_is_written_whole_or_not_at_all(home, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device", "model.safetensors")
 
-    monkeypatch.setattr("headcount.heads.prune.save_weights", fail)
+    monkeypatch.setattr("headcount.run.written.save_weights", fail)
     before = snapshot(tmp_path)
     failed("heads", f"run={home}/runs/first", f"output={tmp_path}/new", "cut=[cross1.1]", "timed=0", cwd=home)
     assert snapshot(tmp_path) == before

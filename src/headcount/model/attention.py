@@ -102,9 +102,9 @@ class SoftmaxAttention(Attend):
         # One addition, which is faster than a product and masked_fill.
         bias = torch.zeros((), device=score.device) if mask is None else torch.where(mask, 0.0, float("-inf"))
         score = torch.add(bias, score, alpha=self.scale)
-        keys, shortest = score.shape[-1], VECTOR if score.device.type in PLAIN and self.training else 0
-        if keys < shortest:
-            score = F.pad(score, (0, shortest - keys), value=float("-inf"))
+        keys, padded = score.shape[-1], self.training and not torch.compiler.is_compiling()
+        if padded and score.device.type in PLAIN and keys < VECTOR:
+            score = F.pad(score, (0, VECTOR - keys), value=float("-inf"))
         weights = score.softmax(dim=-1)[..., :keys]
         output = self.dropout(weights.to(value.dtype)) @ value
         return AttentionOutput(output, weights if need_weights else None, None)
