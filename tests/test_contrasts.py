@@ -4,6 +4,7 @@ import contextlib
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import completed, refused
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from headcount.errors import InputError
 from headcount.evaluation.contrastive import COLUMNS, read_contrasts
-from headcount.run.contrasts import accuracy, contrast_table
+from headcount.run.contrasts import accuracy, contrast_rows, contrast_table
 
 HEADER = "source\tright\twrong\tphenomenon\tid\ttwin"
 ROW = "the dog sees the cat\tder Hund sieht den Kater\tden Hund sieht der Kater\tcase\t1\t"
@@ -63,7 +64,7 @@ def test_accuracies_by_hand():
     assert accuracy(scores, ~chosen) == 0  # a tie
     whole = scores | {f"{model}.{side}": scores[side] for model in ("trigram", "hidden") for side in ("right", "wrong")}
     whole["trigram.right"] = np.array([-1.0, -1, -9])
-    table = contrast_table({"phenomenon": ["a", "a", "b"]}, {"run": whole})
+    table = contrast_table(contrast_rows({"phenomenon": ["a", "a", "b"]}, {"run": whole}))
     lines = {line.split()[0]: line for line in table.splitlines() if line[:2] in ("a ", "b ")}
     assert "the target alone decides" in lines["a"]  # by trigrams both pairs are right
     assert "the target alone decides" not in lines["b"]
@@ -74,7 +75,9 @@ def test_pairs_are_scored_by_every_run_and_kept(home, tmp_path):
     shutil.copytree(home / "runs", tmp_path / "runs", symlinks=True)
     (tmp_path / "mine.tsv").write_text(f"{HEADER}\n{ROW}\n{ROW.replace('case', 'order')}\n")
     both = "run=[runs/first,runs/second]"
-    shown = completed("evaluate", both, "contrasts=mine.tsv", cwd=tmp_path).out
+    shown = completed("evaluate", both, "contrasts=mine.tsv", "output=table.csv", cwd=tmp_path).out
+    table = pd.read_csv(tmp_path / "table.csv")
+    assert table[["file", "phenomenon", "run"]].values.tolist()[1] == ["mine.tsv", "case", "runs/second"]
     assert [line.split()[0] for line in shown.splitlines() if "runs/" in line] == ["case", "case", "order", "order"]
     kept = np.load(tmp_path / "runs/first/contrasts/mine.npz")
     assert kept["right"][0] == kept["right"][1]

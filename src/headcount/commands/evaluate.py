@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
+import pandas as pd
 from annotated_types import Ge
 from datasets import Dataset
 from omegaconf import DictConfig
@@ -21,7 +22,7 @@ from headcount.files import write_text
 from headcount.run import scores
 from headcount.run.arrays import write_arrays
 from headcount.run.build import names_given, only_take
-from headcount.run.contrasts import contrast_scores, contrast_table
+from headcount.run.contrasts import contrast_rows, contrast_scores, contrast_table
 from headcount.run.directory import locked, read_metrics
 from headcount.run.identity import recorded, with_text
 from headcount.run.opened import Run, as_list, ensemble, open_from_config, open_runs
@@ -108,7 +109,7 @@ def check(config: DictConfig) -> None:
             raise InputError("hypotheses=: goes with input=, the text that they translate, and not with reference=")
         return
     if config.contrasts is not None:
-        only_take("contrasts=", ["contrasts", "checkpoint", "device"])
+        only_take("contrasts=", ["contrasts", "checkpoint", "device", "output"])
         return
     if config.rerank is None and any(within(name, ("nbest", "weights")) for name in names_given()):
         raise InputError("nbest= and weights.: go with rerank=, a run that scores the n best, or []")
@@ -165,14 +166,20 @@ def contrastive_scores(config: DictConfig) -> str:
     """Score the contrastive pairs of files with every run; each run keeps the log-probabilities of its own weights.
     Raises InputError."""
     tables = {path: read_contrasts(path) for path in as_list(config.contrasts)}
-    blocks, runs = [], open_runs(config)
+    blocks, lines, runs = [], [], open_runs(config)
     for path, rows in tables.items():
         found = {name: contrast_scores(run, rows) for name, run in runs.items()}
         for name, run in runs.items() if config.checkpoint is None else ():
             kept = run.directory / "contrasts" / f"{Path(path).name.partition('.')[0]}.npz"
             kept.parent.mkdir(exist_ok=True)
             write_arrays(kept, found[name])
-        blocks.append(f"{path}: {contrast_table(rows, found)}")
+        table = contrast_rows(rows, found)
+        blocks.append(f"{path}: {contrast_table(table)}")
+        lines += [{"file": Path(path).name, **row} for row in table]
+    if config.output is not None:
+        write_text(
+            Path(config.output), pd.DataFrame(lines).to_csv(index=False, float_format="%.2f", lineterminator="\n")
+        )
     return "\n\n".join(blocks) + "\n"
 
 

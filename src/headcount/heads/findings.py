@@ -66,10 +66,10 @@ def of_run(table: pd.DataFrame, run: Results) -> tuple[str, ...]:
 
 
 def lost(at: dict[str, pd.DataFrame]) -> str:
-    """The phenomenon that loses most sensitivity without a head, tested by the margin, which has more power; where none
-    does, the change of the loss. at: the rows of each endpoint by head and column."""
+    """The phenomenon that surely loses most sensitivity without a head, and surely loses margin; where none does, the
+    change of the loss. at: the rows of each endpoint by head and column."""
     margin, told = (at.get(name, at["zero.loss"].head(0)) for name in ("zero.margin", "zero.sensitivity"))
-    harmful = told[margin["sure"] & (margin["harm"] > 0) & (told["harm"] > 0)]
+    harmful = told[margin["sure"] & (margin["harm"] > 0) & (told["harm"] > 0) & (told["high"] < 0)]
     if not len(harmful):
         losses = at["zero.loss"]
         (head, _), count = losses["estimate"].idxmax(), int(losses["sure"].sum())

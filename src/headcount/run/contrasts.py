@@ -1,6 +1,6 @@
 """Contrastive pairs of a file, scored by runs and by two models that cannot know the source: the floor."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from datasets import Dataset
@@ -45,10 +45,10 @@ def trigram_of(run: Run) -> Trigram:
     return Trigram(Sentences.of(run.tokenizer.target.encode(text)), run.tokenizer.target.vocab_size)
 
 
-def contrast_table(rows: Dataset, scores: Mapping[str, Arrays]) -> str:
-    """Accuracies and margins by phenomenon, a line for each run. scores: by name of run."""
+def contrast_rows(rows: Dataset, scores: Mapping[str, Arrays]) -> list[dict[str, str | int | float]]:
+    """Accuracies in percent and margins in nats by phenomenon, a row for each run. scores: by name of run."""
     phenomena = np.array(rows["phenomenon"])
-    table = []
+    table: list[dict[str, str | int | float]] = []
     for phenomenon in sorted(set(phenomena.tolist())):
         chosen = phenomena == phenomenon
         for name, own in scores.items():
@@ -57,7 +57,7 @@ def contrast_table(rows: Dataset, scores: Mapping[str, Arrays]) -> str:
                 {
                     "phenomenon": phenomenon,
                     "pairs": int(chosen.sum()),
-                    **({"run": name} if len(scores) > 1 else {}),
+                    "run": name,
                     "accuracy": accuracy(own, chosen),
                     "by token": accuracy(own, chosen, by_token=True),
                     "margin": float((own["right"] - own["wrong"])[chosen].mean()),
@@ -65,6 +65,11 @@ def contrast_table(rows: Dataset, scores: Mapping[str, Arrays]) -> str:
                     "": "the target alone decides" if max(floors.values()) > DECIDES else "",
                 }
             )
+    return table
+
+
+def contrast_table(table: Sequence[Mapping[str, object]]) -> str:
+    """The rows as text, with what their columns are."""
     shown = tabulate(table, headers="keys", floatfmt=".1f", intfmt="d")
     return f"contrastive pairs\n\n{shown}\n\n{MEANING}"
 
