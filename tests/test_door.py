@@ -72,6 +72,10 @@ def test_a_patch_puts_another_pair_s_output_in_the_place(run):
         run.heads.patch({"encoder1.1": run.cache(*LONGER)}),
     ):
         run.loss(*PAIR)
+    mixed = tuple(map(list, zip(PAIR, LONGER, strict=True)))
+    with pytest.raises(InputError, match="pairs of as many tokens"), run.heads.patch({"cross1.1": own}):
+        run.loss(*mixed)
+    assert run.loss(*mixed)[0] == pytest.approx(whole, rel=1e-5)  # the patch has ended
 
 
 def test_encoder_heads_are_patched_word_by_word(run):
@@ -168,6 +172,8 @@ def test_a_head_that_is_off_writes_nothing(run):
         ),
         (lambda run: run.cache([PAIR[0]], PAIR[1]), "give one source and one target"),
         (lambda run: run.heads.patch({"cross1.1": torch.zeros(1)}), r"cross1\.1: patch takes what `cache`"),
+        (lambda run: run.heads.off(["cross1.1"]), "no head of this model"),
+        (lambda run: run.translate(["a line"]), "give one line of text"),
         (
             lambda run: run.run_with_hooks(
                 *PAIR, fwd_hooks=[("encoder_blocks.0.attn.hook_z", lambda value, hook: value[:, :1])]

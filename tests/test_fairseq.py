@@ -156,6 +156,11 @@ def test_what_is_no_such_checkpoint_is_one_line(tmp_path):
     (tmp_path / "bad.txt").write_text("a 9\nb\n")
     with pytest.raises(InputError, match=re.escape("bad.txt, line 2: must be a symbol, a space and its count")):
         read_dictionaries([tmp_path / "bad.txt"] * 2)
+    (tmp_path / "bad.txt").write_text("a 9\na 1\n")
+    with pytest.raises(InputError, match=re.escape("bad.txt, line 2: a is there twice")):
+        read_dictionaries([tmp_path / "bad.txt"] * 2)
+    (tmp_path / "cut.txt").write_text("b 9\nmadeupword0000 0\n")
+    assert read_dictionaries([tmp_path / "cut.txt"] * 2).vocab_size == 7
     args, _ = read_checkpoint(tmp_path / "theirs.pt")
     with pytest.raises(InputError, match="has a norm of the embeddings"):
         model_settings(args | {"layernorm_embedding": True}, tmp_path)

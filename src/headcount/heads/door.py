@@ -128,6 +128,8 @@ class Run(opened.Run):
 
     def translate(self, source: str) -> str:
         """The translation of a line, by the run's search."""
+        if not isinstance(source, str):
+            raise InputError(f"{source}: give one line of text; run.translator.translate takes a list")
         return self.translator.translate([source])[0]
 
     def loss(self, sources: Texts, targets: Texts, off: Sequence[Sequence[Head | str]] | None = None) -> xr.DataArray:
@@ -135,7 +137,10 @@ class Run(opened.Run):
         together, [setting, sentence]. The coordinate `tokens` counts the target's tokens with its end."""
         wanted = [[]] if off is None else off
         gates = torch.stack([self.heads.gates(), *map(self.heads.gates_off, wanted)])[1:]
-        found = token_log_probs(self.heads, *self._encoded(sources, targets), gates)
+        encoded = self._encoded(sources, targets)
+        if self.heads.positional and any(len(set(side.lengths.tolist())) > 1 for side in encoded):
+            raise InputError("a patch is of the tokens of one pair: give pairs of as many tokens, or one at a time")
+        found = token_log_probs(self.heads, *encoded, gates)
         settings = ["+".join(map(str, heads)) or "whole" for heads in wanted]
         coordinates = {"setting": settings, "tokens": ("sentence", found.lengths)}
         loss = xr.DataArray(-found.sums, coordinates, ("setting", "sentence"), "loss", {"units": "nats"})

@@ -99,6 +99,7 @@ class Heads:
             Head(*layer, head) for layer, module in self.layers.items() for head in range(1, module.heads.count + 1)
         )
         self._numbers = {head: number for number, head in enumerate(self.names)}
+        self.positional = False  # whether outputs are patched position by position
 
     def __len__(self) -> int:
         return len(self.names)
@@ -139,7 +140,7 @@ class Heads:
         """Gates [head] with zeros for these heads. Raises InputError for a single head in place of a list."""
         if isinstance(heads, str | Head):
             raise InputError(f"off={heads}: give lists of heads, such as [[], ['cross1.1']]")
-        return self.gates(dict.fromkeys(heads, 0.0))
+        return self.gates(dict.fromkeys(map(self.number, heads), 0.0))
 
     def gates(self, values: Mapping[Any, float] | None = None) -> Tensor:
         """Gates [head] of all heads: 1, or the value given for a head."""
@@ -194,8 +195,12 @@ class Heads:
         # Gates of these rows are refused by whatever puts rows in another order.
         ones = torch.ones((rows, len(self)) if rows > 1 else len(self))
         edits = {layer: partial(_replaced, values) for layer, values in by_layer.items()}
-        with self.gated(ones), self.edited(edits):
-            yield
+        before, self.positional = self.positional, self.positional or any(each.dim() == 2 for each in outputs.values())
+        try:
+            with self.gated(ones), self.edited(edits):
+                yield
+        finally:
+            self.positional = before
 
     @contextmanager
     def recorded(self) -> Iterator[dict[Layer, list[Tensor]]]:

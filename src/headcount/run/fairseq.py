@@ -140,14 +140,17 @@ def read_dictionaries(paths: Sequence[str | Path]) -> TokenizerPair:
 
 
 def _symbols(path: str | Path) -> list[str]:
-    symbols = []
+    symbols: dict[str, None] = {}
     for number, line in enumerate(read_lines(path), start=1):
         symbol, _, count = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
         if not symbol or not count.isdecimal():
             raise InputError(f"{path}, line {number}: must be a symbol, a space and its count, as fairseq writes it")
-        symbols.append(symbol)
+        if symbol in symbols:
+            raise InputError(f"{path}, line {number}: {symbol} is there twice")
+        symbols[symbol] = None
     missing = -(len(symbols) + SPECIAL) % MULTIPLE
-    return symbols + [f"madeupword{number:04d}" for number in range(missing)]
+    filled = [f"madeupword{number:04d}" for number in range(missing)]
+    return [*dict.fromkeys([*symbols, *filled])]
 
 
 def symbol_tokenizer(symbols: Sequence[str]) -> Tokenizer:
