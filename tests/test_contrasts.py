@@ -77,7 +77,7 @@ def test_pairs_are_scored_by_every_run_and_kept(home, tmp_path):
     both = "run=[runs/first,runs/second]"
     shown = completed("evaluate", both, "contrasts=mine.tsv", "output=table.csv", cwd=tmp_path).out
     table = pd.read_csv(tmp_path / "table.csv")
-    assert table[["file", "phenomenon", "run"]].values.tolist()[1] == ["mine.tsv", "case", "runs/second"]
+    assert table[["file", "phenomenon", "run"]].values.tolist()[1] == ["mine", "case", "runs/second"]
     assert [line.split()[0] for line in shown.splitlines() if "runs/" in line] == ["case", "case", "order", "order"]
     kept = np.load(tmp_path / "runs/first/contrasts/mine.npz")
     assert kept["right"][0] == kept["right"][1]

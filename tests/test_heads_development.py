@@ -94,8 +94,8 @@ def analysis(tmp_path, monkeypatch):
     torch.manual_seed(1)
     model = built("model/nano", **ONE_LAYER, vocab_size=20).eval()
     sentences = Sentences.of([[5, 6, 7], [8, 9]])
-    pair = np.array([1]), Sentences.of([[9, 8]]), sentences, [("order", "easy")]
-    test = EvaluationSet([0, 1], sentences, sentences, *pair)
+    pair = np.array([1]), Sentences.of([[9, 8]]), [("order", "easy")], np.array([], int), Sentences.of([])
+    test = EvaluationSet([0, 1], sentences, sentences, np.arange(2), *pair)
     (tmp_path / "checkpoints").mkdir()
     for step in (20, 5):
         other = copy.deepcopy(model)

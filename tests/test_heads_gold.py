@@ -162,12 +162,12 @@ def test_baselines_worked_by_hand():
 @pytest.mark.medium
 def test_validation_sentences_without_links_are_no_error(found):
     given = planted.analysis(planted.planted_model())
-    given.valid = replace(given.valid, rows=given.valid.rows.map(lambda row: {"links": []}))
+    given.own_valid = replace(given.valid, rows=given.valid.rows.map(lambda row: {"links": []}))
     arrays = gold(given, lambda done: None)
     assert arrays["valid.encoder.link"].shape == (0, 2, 3)
     rates = [claim.fixed for claim in claimed_roles(found[0], arrays, ablation())]
     assert set(rates) == {0}
-    given.test = replace(given.test, rows=given.test.rows.map(lambda row: {"links": []}))
+    given.own_test = replace(given.test, rows=given.test.rows.map(lambda row: {"links": []}))
     without = gold(given, lambda done: None)
     assert {name: (values.shape[1:], values.dtype.kind) for name, values in without.items()} == {
         name: (values.shape[1:], values.dtype.kind) for name, values in found[1].items()

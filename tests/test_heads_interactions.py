@@ -117,10 +117,10 @@ def test_shapley_values_of_a_model_are_those_of_all_orders_run_one_by_one(monkey
 
     every = np.array(list(permutations(range(4))))
     monkeypatch.setattr("headcount.heads.shapley.orders", lambda *_: every)
-    test = EvaluationSet([0, 1, 2], *sides, *[None] * 4)
+    test = EvaluationSet([0, 1, 2], *sides, *[None] * 6)
     monkeypatch.setattr("headcount.heads.shapley.evaluation_set", lambda *_: test)
     settings = SimpleNamespace(shapley_sentences=3, permutations=24, seed=0)
-    given = SimpleNamespace(run=None, heads=heads, valid=test, settings=settings)
+    given = SimpleNamespace(run=None, heads=heads, own_valid=test, settings=settings)
     found = [each.value for each in values(shapley.measure(given, lambda done: None))]
     assert found == pytest.approx(exact(losses, 4), abs=1e-4)
     assert abs(np.array(found)).min() > 1e-3

@@ -19,7 +19,7 @@ from headcount.heads.page import run_page
 from headcount.heads.results import Results
 from headcount.report.page import markdown
 
-TRANSLATING = {"bleu", "cutting", "training", "examples", "attention"}
+TRANSLATING = {"floor", "bleu", "cutting", "training", "examples", "attention"}
 TWO_LAYERS = {**ONE_LAYER, "encoder_layers": 2, "decoder_layers": 2, "positions": "learned", "max_positions": 18}
 MODELS = {
     "uneven": {"encoder_heads": [1, 4], "decoder_heads": [2, 0], "cross_heads": [0, 3], "head_size": 4},
@@ -61,7 +61,7 @@ def test_every_part_measures_a_model_with_odd_heads(model, undrawn):
         heads=Heads(made),
         train=splits["train"],
         settings=SimpleNamespace(**settings, path_pairs=8, path_senders=4),
-        **{name: evaluation_set(run, splits[name]) for name in ("valid", "test")},
+        **{f"{own}{name}": evaluation_set(run, splits[name]) for name in ("valid", "test") for own in ("", "own_")},
     )
     parts = {part.name: part.measure(given, lambda done: None) for part in PARTS if part.name not in TRANSLATING}
     page = run_page(Results("a run", Path("runs/a"), ("en", "de"), parts, BOUNDS), debug=True)

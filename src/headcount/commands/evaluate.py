@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from headcount.data.corpora.text import read_lines, read_parallel
 from headcount.decoding.translator import LineError
 from headcount.errors import InputError
-from headcount.evaluation.contrastive import read_contrasts
+from headcount.evaluation.contrastive import read_all_contrasts
 from headcount.evaluation.likelihood import TargetScorer, perplexity
 from headcount.evaluation.metrics import bleu_tokenizer, moses_bleu, score
 from headcount.evaluation.reranking import GRID, BleuCounts, Reranker, at_the_edge, choose_weights
@@ -22,8 +22,8 @@ from headcount.files import write_text
 from headcount.run import scores
 from headcount.run.arrays import write_arrays
 from headcount.run.build import names_given, only_take
-from headcount.run.contrasts import contrast_rows, contrast_scores, contrast_table
-from headcount.run.directory import locked, read_metrics
+from headcount.run.contrasts import contrast_figures, contrast_rows, contrast_scores, contrast_table
+from headcount.run.directory import locked, read_metrics, update_metrics
 from headcount.run.identity import recorded, with_text
 from headcount.run.opened import Run, as_list, ensemble, open_from_config, open_runs
 from headcount.run.scores import Evaluation, evaluate_split
@@ -163,19 +163,21 @@ def given_likelihoods(run: Run, source: str, target: str) -> str:
 
 
 def contrastive_scores(config: DictConfig) -> str:
-    """Score the contrastive pairs of files with every run; each run keeps the log-probabilities of its own weights.
-    Raises InputError."""
-    tables = {path: read_contrasts(path) for path in as_list(config.contrasts)}
+    """Score the contrastive pairs of files with every run; each run keeps the log-probabilities and figures of its own
+    weights, which reports show. Raises InputError."""
+    tables = read_all_contrasts(as_list(config.contrasts))
     blocks, lines, runs = [], [], open_runs(config)
-    for path, rows in tables.items():
-        found = {name: contrast_scores(run, rows) for name, run in runs.items()}
-        for name, run in runs.items() if config.checkpoint is None else ():
-            kept = run.directory / "contrasts" / f"{Path(path).name.partition('.')[0]}.npz"
-            kept.parent.mkdir(exist_ok=True)
-            write_arrays(kept, found[name])
+    for file, rows in tables.items():
+        found = {name: contrast_scores(run, rows, run.data().one_way["train"]["target"]) for name, run in runs.items()}
         table = contrast_rows(rows, found)
-        blocks.append(f"{path}: {contrast_table(table)}")
-        lines += [{"file": Path(path).name, **row} for row in table]
+        for name, run in runs.items() if config.checkpoint is None else ():
+            with locked(run.directory):
+                kept = run.directory / "contrasts" / f"{file}.npz"
+                kept.parent.mkdir(exist_ok=True)
+                write_arrays(kept, found[name])
+                update_metrics(run.directory, {"test": {"contrastive": contrast_figures(table, name, file)}})
+        blocks.append(f"{file}: {contrast_table(table)}")
+        lines += [{"file": file, **row} for row in table]
     if config.output is not None:
         write_text(
             Path(config.output), pd.DataFrame(lines).to_csv(index=False, float_format="%.2f", lineterminator="\n")

@@ -27,6 +27,7 @@ class Settings(Opening):
     quantization: str | None
     max_positions: Annotated[int, Ge(2)]
     examples: Annotated[int, Ge(0)]
+    contrasts: str | list[str] | None
 
 
 MODULES = {"ctranslate2": "ctranslate2", "huggingface": "hugging_face", "page": "page.write"}  # of headcount.export
@@ -61,7 +62,7 @@ def export(run: Run, settings: dict[str, Any]) -> Path:
     if reasons := unsupported(run, form):
         raise InputError("\n".join(f"run={run.directory}: {why}" for why in reasons))
     output = Path(settings["output"] or run.directory / ("page.html" if form == "page" else form))
-    page = module.page(run, quantization, settings["examples"]) if form == "page" else ""
+    page = module.page(run, quantization, settings["examples"], settings["contrasts"]) if form == "page" else ""
     try:
         if form == "page":
             write_text(output, page)

@@ -58,3 +58,14 @@ def read_contrasts(path: str | Path) -> Dataset:
     columns = {"source": "source", "target": "right", "contrast": "wrong", "phenomenon": "phenomenon"}
     columns |= {name: name for name in OPTIONAL}
     return Dataset.from_dict({name: [row.get(column, "") for row in found] for name, column in columns.items()})
+
+
+def read_all_contrasts(paths: str | Sequence[str]) -> dict[str, Dataset]:
+    """Contrastive pairs of a file or of several, by its name without endings, which results use. Raises InputError."""
+    found: dict[str, Dataset] = {}
+    for path in [paths] if isinstance(paths, str) else dict.fromkeys(paths):
+        name = Path(path).name.partition(".")[0]
+        if name in found:
+            raise InputError(f"contrasts={path}: another file is called {name}, too; rename one")
+        found[name] = read_contrasts(path)
+    return found

@@ -17,7 +17,7 @@ from headcount.data.tokenizer import PAD
 from headcount.heads.analysis import Analysis, Arrays, part
 from headcount.heads.evaluation_set import EvaluationSet, select
 from headcount.heads.interface import Heads, Layer
-from headcount.heads.likelihood import Fill, Progress, batches, token_log_probs
+from headcount.heads.likelihood import Fill, Progress, TokenLogProbs, batches, token_log_probs
 
 KINDS = ("zero", "mean", "resample", "only")
 BANK = 4096  # outputs of each head that resampling draws from
@@ -90,33 +90,46 @@ def effects(
     """Log-probabilities in nats under each row of `gates` [setting, head]: what all parts of settings measure.
 
     off [setting]: the heads whose gate is 0, joined by "+". reference [setting, token]: of the tokens of the
-    references; lengths [sentence]: tokens of each; loss [setting, sentence], float64. right, wrong [setting, pair]: of
-    the right and of the wrong translation of each pair.
+    references; lengths [sentence]: tokens of each; loss [setting, sentence], float64; all three of the corpus's own
+    sentences. right, wrong [setting, pair]: of the right and of the wrong translation of each pair.
     """
-    reference = token_log_probs(heads, test.source, test.target, gates, fill, progress)
-    wrong = token_log_probs(heads, select(test.source, test.tested), test.contrast, gates, fill, progress).sums
+
+    def scored(source: Sentences, target: Sentences) -> TokenLogProbs:
+        return token_log_probs(heads, source, target, gates, fill, progress)
+
+    source, own = select(test.source, test.tested), len(test.own)
+    reference = scored(select(test.source, test.own), select(test.target, test.own))
+    of_files = test.tested[test.tested >= own]
+    right = reference.sums[:, test.tested[test.tested < own]]
+    if len(of_files):
+        others = scored(select(test.source, of_files), select(test.target, of_files)).sums
+        right = np.concatenate([right, others], axis=1)
+    wrong = scored(source, test.contrast).sums
     off = np.array(["+".join(heads.labels[row]) for row in (gates == 0).cpu().numpy()])
     found = {"off": off, "reference": reference.values, "lengths": reference.lengths, "loss": -reference.sums}
-    return {**found, "right": reference.sums[:, test.tested], "wrong": wrong}
+    return {**found, "right": right, "wrong": wrong}
 
 
 @part(
     "ablation",
     "each head switched off in turn",
     version=2,
-    steps=lambda analysis: 4 * len(analysis.test) + 6 * len(analysis.test.tested),
+    steps=lambda analysis: 4 * (len(analysis.test) + len(analysis.test.tested)) + 2 * len(analysis.test.twinned),
 )
 def ablation(analysis: Analysis, progress: Progress) -> Arrays:
     """Effects of switching each head off, in three ways, and of leaving each alone in its layer: arrays KIND.reference
     and so on, see `effects`, for KIND in zero, mean, resample and only. Setting 0 of the first three is the whole
     model; setting 1 + head is without that head. zero.twin_right, zero.twin_wrong [setting, pair]: of the same two
-    translations, of the twin. Also head, the names, and row, phenomenon and grade of each pair."""
-    heads, test, valid = analysis.heads, analysis.test, analysis.valid
+    translations, of the twin, NaN for a pair without one. Also head, the names, and row, phenomenon and grade of each
+    pair."""
+    heads, test, valid = analysis.heads, analysis.test, analysis.own_valid
     outputs, without = bank(heads, valid.source, valid.target, analysis.settings.seed), without_each(heads)
     fills = {"zero": None, "mean": outputs.mean, "resample": outputs.resampled(analysis.settings.seed)}
     found = {kind: effects(heads, test, without, fill, progress) for kind, fill in fills.items()}
     found["only"] = effects(heads, test, only_each(heads), None, progress)
     arrays = {f"{kind}.{name}": value for kind, each in found.items() for name, value in each.items()}
     for name, target in (("twin_right", select(test.target, test.tested)), ("twin_wrong", test.contrast)):
-        arrays[f"zero.{name}"] = token_log_probs(heads, test.twin, target, without, None, progress).sums
+        arrays[f"zero.{name}"] = np.full((len(without), len(test.tested)), np.nan)
+        of_twins = token_log_probs(heads, test.twin, select(target, test.twinned), without, None, progress).sums
+        arrays[f"zero.{name}"][:, test.twinned] = of_twins
     return {**arrays, **test.labels, "head": heads.labels}

@@ -4,11 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
+from zlib import crc32
 
 import numpy as np
 from annotated_types import Ge, Lt
-from datasets import Dataset
+from datasets import Dataset, Features, concatenate_datasets
 
+from headcount.evaluation.contrastive import read_all_contrasts
 from headcount.heads.evaluation_set import EvaluationSet, evaluation_set
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import Progress
@@ -25,6 +27,7 @@ class Settings:
 
     test: Several | None
     valid: Several | None
+    contrasts: str | list[str] | None
     seed: Annotated[int, Ge(0), Lt(2**63)]
     path_pairs: Positive | None
     path_senders: Positive | None
@@ -43,7 +46,9 @@ class Settings:
 
 @dataclass(frozen=True)
 class Analysis:
-    """The run, its heads and its sentences. What is chosen is chosen on `valid`; figures are those of `test`."""
+    """The run, its heads and its sentences. What is chosen is chosen on `valid`; figures are those of `test`. Pairs of
+    files stand behind the corpus's own sentences: those of a quarter of their sources in `valid`, the others in `test`.
+    """
 
     run: Run
     settings: Settings
@@ -54,11 +59,42 @@ class Analysis:
 
     @cached_property
     def test(self) -> EvaluationSet:
-        return evaluation_set(self.run, self.splits["test"], self.settings.test)
+        return evaluation_set(self.run, self._with_pairs("test"), self.settings.test)
 
     @cached_property
     def valid(self) -> EvaluationSet:
-        return evaluation_set(self.run, self.splits["valid"], self.settings.valid)
+        return evaluation_set(self.run, self._with_pairs("valid"), self.settings.valid)
+
+    @cached_property
+    def own_test(self) -> EvaluationSet:
+        """The sentences of the corpus itself among those of `test`."""
+        return self._own(self.test)
+
+    @cached_property
+    def own_valid(self) -> EvaluationSet:
+        """The sentences of the corpus itself among those of `valid`."""
+        return self._own(self.valid)
+
+    def _own(self, sentences: EvaluationSet) -> EvaluationSet:
+        whole = len(sentences.own) == len(sentences)
+        return sentences if whole else evaluation_set(self.run, sentences.rows.select(sentences.own))
+
+    @cached_property
+    def pairs(self) -> Dataset | None:
+        """The contrastive pairs of the files `contrasts`. Raises InputError."""
+        if self.settings.contrasts is None:
+            return None
+        tables = read_all_contrasts(self.settings.contrasts)
+        return concatenate_datasets([rows.add_column("file", [name] * len(rows)) for name, rows in tables.items()])
+
+    def _with_pairs(self, split: str) -> Dataset:
+        rows = self.splits[split]
+        if self.pairs is None:
+            return rows
+        quarter = np.array([crc32(source.encode()) % 4 == 0 for source in self.pairs["source"]])
+        pairs = self.pairs.select(np.flatnonzero(quarter == (split == "valid")))
+        types = {name: rows.features.get(name, feature) for name, feature in pairs.features.items()}
+        return concatenate_datasets([rows, Dataset.from_dict(pairs.to_dict(), Features(types))])
 
     @property
     def train(self) -> Dataset:

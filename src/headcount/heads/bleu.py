@@ -42,8 +42,9 @@ def greedy_counts(analysis: Analysis, rows: Dataset, gates: torch.Tensor, progre
 def without_heads(analysis: Analysis, progress: Progress) -> Arrays:
     """counts [1 + head, sentence, 10]: of BLEU, see `greedy_counts`; setting 0 is the whole model. test_row [sentence]:
     its row among the test sentences measured; head: the names."""
-    rows = analysis.test.chosen(analysis.settings.bleu_sentences)
-    counts = greedy_counts(analysis, analysis.test.rows.select(rows), without_each(analysis.heads), progress)
+    test = analysis.own_test
+    rows = test.chosen(analysis.settings.bleu_sentences)
+    counts = greedy_counts(analysis, test.rows.select(rows), without_each(analysis.heads), progress)
     return {"counts": counts, "test_row": rows, "head": analysis.heads.labels}
 
 
@@ -51,7 +52,7 @@ def without_heads(analysis: Analysis, progress: Progress) -> Arrays:
 def examples(analysis: Analysis, progress: Progress) -> Arrays:
     """Translations by the run's own search: whole [sentence], and without [head, sentence], a head's outputs 0. Beside
     them source, reference, phenomenon and grade [sentence], and the names in head."""
-    heads, translator, test = analysis.heads, analysis.run.translator, analysis.test
+    heads, translator, test = analysis.heads, analysis.run.translator, analysis.own_test
     rows = test.rows.select(test.chosen(EXAMPLES))
     sources, without = list(rows["source"]), []
     for head in heads.names:
@@ -67,7 +68,7 @@ def examples(analysis: Analysis, progress: Progress) -> Arrays:
 @part("attention", "attention of every head", version=2)
 def attention(analysis: Analysis, progress: Progress) -> Arrays:
     """Attention weights while the run translates a few sentences, see `attention_arrays`; also head, the names."""
-    sources = list(analysis.test.rows.select(analysis.test.chosen(SHOWN))["source"])
+    sources = list(analysis.own_test.rows.select(analysis.own_test.chosen(SHOWN))["source"])
     arrays = attention_arrays(analysis.run, sources, analysis.run.translator.translate(sources), progress)
     small = {name: each.astype(np.float16) if each.ndim == 4 else each for name, each in arrays.items()}
     return {**small, "head": analysis.heads.labels}

@@ -67,5 +67,5 @@ def cutting(analysis: Analysis, progress: Progress) -> Arrays:
         "penalty": np.array(settings.gate_penalties, dtype=np.float64),
         "log_alpha": log_alpha,
         "bleu_setting": bleu_setting,
-        "bleu_counts": greedy_counts(analysis, test.rows, gates[bleu_setting], progress),
+        "bleu_counts": greedy_counts(analysis, test.rows.select(test.own), gates[bleu_setting], progress),
     }

@@ -19,9 +19,9 @@ FILE = "effects.nc"
 NAMED = {  # dimensions of arrays, by name, with its part or without; the axes of others have numbers
     "head": "head",
     "step": "step",
-    "pair": "row phenomenon grade base twin memory same_length",
     "sentence": "lengths tokens test_row source examples.reference whole",
     "setting": "off left setting_order",
+    "pair": "row phenomenon grade base twin memory same_length floor.right floor.wrong right_tokens wrong_tokens",
     "setting pair": "right wrong twin_right twin_wrong",
     "setting sentence": "loss",
     "setting token": "reference",

@@ -15,18 +15,22 @@ from headcount.run.opened import Run
 class EvaluationSet:
     """Sentences to measure heads on.
 
-    rows: the text, with all columns of the corpus. source, target: token ids. tested [pair]: the rows that have a wrong
-    translation, the contrast, and a twin, the source whose translation that is. contrast, twin: token ids, [pair].
-    cells [pair]: its phenomenon and grade. All of a pair is empty on a corpus without contrasts.
+    rows: the text, with all columns of the corpus. source, target: token ids. own: the rows of the corpus itself, whose
+    loss is measured; those behind them are contrastive pairs of files. tested [pair]: the rows that have a wrong
+    translation, the contrast. contrast: token ids, [pair]. cells [pair]: its phenomenon and grade. twinned [twin]:
+    numbers of the pairs that have a twin, the source whose translation the contrast is; twin: token ids, [twin]. All of
+    pairs and twins is empty without contrasts.
     """
 
     rows: Dataset
     source: Sentences
     target: Sentences
+    own: np.ndarray
     tested: np.ndarray
     contrast: Sentences
-    twin: Sentences
     cells: list[tuple[str, str]]
+    twinned: np.ndarray
+    twin: Sentences
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -38,17 +42,22 @@ class EvaluationSet:
         return {"row": self.tested, "phenomenon": cells[:, 0], "grade": cells[:, 1]}
 
     def chosen(self, most: int) -> np.ndarray:
-        """Rows of at most `most` sentences, see `stratified`; of those with a phenomenon, where there are any."""
-        if not len(self.tested):
-            return stratified([("", "")] * len(self), most)
-        return np.asarray(self.tested[stratified(self.cells, most)])
+        """Rows of at most `most` sentences, see `stratified`; without pairs of files, of those with a phenomenon, where
+        there are any."""
+        mixed = not len(self.tested) or len(self.own) < len(self)
+        rows, cells = np.arange(len(self)) if mixed else self.tested, dict(zip(self.tested, self.cells, strict=True))
+        return np.asarray(rows[stratified([cells.get(row, ("", "")) for row in rows], most)])
+
+    def twins(self, most: int | None) -> np.ndarray:
+        """Numbers, within `twinned`, of at most `most` pairs with a twin, see `stratified`."""
+        return stratified([self.cells[pair] for pair in self.twinned], most)
 
 
 def evaluation_set(run: Run, rows: Dataset, most: int | None = None) -> EvaluationSet:
     """The sentences of `rows` for a run; at most `most`, see `stratified`."""
 
     def column(name: str, rows: Dataset) -> list[str]:
-        return list(rows[name]) if name in rows.column_names else [""] * len(rows)
+        return [text or "" for text in rows[name]] if name in rows.column_names else [""] * len(rows)
 
     def encoded(encode: Callable[[list[str]], list[list[int]]], name: str, rows: Dataset) -> Sentences:
         return Sentences.of(encode(column(name, rows)) if len(rows) else [])
@@ -61,17 +70,19 @@ def evaluation_set(run: Run, rows: Dataset, most: int | None = None) -> Evaluati
         run.translator.encode,
         run.tokenizer.target.encode,
     )
-    both = zip(column("contrast", rows), column("twin", rows), strict=True)
-    tested = np.array([row for row, texts in enumerate(both) if all(texts)], dtype=np.int64)
+    tested = np.flatnonzero(list(map(bool, column("contrast", rows))))
     pairs = rows.select(tested)
+    twinned = np.flatnonzero(list(map(bool, column("twin", pairs))))
     return EvaluationSet(
         rows,
         encoded(source, "source", rows),
         encoded(target, "target", rows),
+        np.flatnonzero([not file for file in column("file", rows)]),
         tested,
         encoded(target, "contrast", pairs),
-        encoded(source, "twin", pairs),
         cells(pairs),
+        twinned,
+        encoded(source, "twin", pairs.select(twinned)),
     )
 
 

@@ -12,6 +12,10 @@ from headcount.statistics.max_t import ERROR
 Queries = tuple[tuple[str, str, float], ...]
 """Of findings: a query of the table, the words before its rows, and the scale of their figures."""
 MOST = 3  # rows of a finding
+MEASURES = {
+    "sensitivity": "sensitivity, which no shift towards one answer changes",
+    "accuracy": "accuracy, which a shift towards one answer changes too",
+}
 IN_RUN: Queries = (
     ('endpoint == "twins.share" and level == "head" and sure', "Heads that carry a cue, % of the way to the twin", 100),
     ('endpoint == "link.gain" and verdict == "role"', "Heads with a role, points above all baselines", 100),
@@ -66,9 +70,11 @@ def of_run(table: pd.DataFrame, run: Results) -> tuple[str, ...]:
 
 
 def lost(at: dict[str, pd.DataFrame]) -> str:
-    """The phenomenon that surely loses most sensitivity without a head, and surely loses margin; where none does, the
-    change of the loss. at: the rows of each endpoint by head and column."""
-    margin, told = (at.get(name, at["zero.loss"].head(0)) for name in ("zero.margin", "zero.sensitivity"))
+    """The phenomenon that surely loses most sensitivity without a head, or accuracy where no pair has a twin, and
+    surely loses margin; where none does, the change of the loss. at: the rows of each endpoint by head and column."""
+    margin, by_twin, told = (at.get(f"zero.{name}", at["zero.loss"].head(0)) for name in ("margin", *MEASURES))
+    told = by_twin if len(by_twin) else told
+    margin = margin.loc[told.index]
     harmful = told[margin["sure"] & (margin["harm"] > 0) & (told["harm"] > 0) & (told["high"] < 0)]
     if not len(harmful):
         losses = at["zero.loss"]
@@ -80,7 +86,7 @@ def lost(at: dict[str, pd.DataFrame]) -> str:
     now = right + at["zero.accuracy"]["estimate"].loc[cell]
     return (
         f"Without {head}, {name} falls from {right:.1f} to {now:.1f} % of pairs: {said(told.loc[cell], 1)} points of "
-        f"sensitivity, which no shift towards one answer changes, and {said(margin.loc[cell])} nats of margin."
+        f"{MEASURES[told['endpoint'].iloc[0].removeprefix('zero.')]}, and {said(margin.loc[cell])} nats of margin."
     )
 
 

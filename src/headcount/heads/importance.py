@@ -96,8 +96,12 @@ def importance(analysis: Analysis, progress: Progress) -> Arrays:
     for loss, margin, gradients in both:
         found[loss] = gradients(heads, valid.source, valid.target, progress)
         found[margin] = gradients(heads, pairs, valid.contrast, progress) - found[loss][valid.tested]
-    found["patching"] = patching_gradients(heads, pairs, valid.twin, right, progress)
-    found["patching"] -= patching_gradients(heads, pairs, valid.twin, valid.contrast, progress)
+        found[loss] = found[loss][valid.own]
+    source, right, wrong = (select(each, valid.twinned) for each in (pairs, right, valid.contrast))
+    of_twins = patching_gradients(heads, source, valid.twin, right, progress)
+    of_twins -= patching_gradients(heads, source, valid.twin, wrong, progress)
+    found["patching"] = np.full((len(valid.tested), len(heads)), np.nan)
+    found["patching"][valid.twinned] = of_twins
     single = {name: values.astype(np.float32) for name, values in found.items()}
     return {**single, **valid.labels, "head": heads.labels}
 

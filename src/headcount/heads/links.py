@@ -88,7 +88,7 @@ def gold(analysis: Analysis, progress: Progress) -> Arrays:
     targets, pairs [sentence]: target words, gold pairs. valid.right and so on. Also head, the names of all heads, view,
     direction, when, rule; and weights, the digest by which `translate` knows whether they are its own.
     """
-    test, valid = (_structure(analysis, sentences, progress) for sentences in (analysis.test, analysis.valid))
+    test, valid = (_structure(analysis, sentences, progress) for sentences in (analysis.own_test, analysis.own_valid))
     needed = ["relation", "right", "fixed", "targets", "pairs", *(f"{kind}.link" for kind in KINDS)]
     names = {"view": VIEWS, "direction": DIRECTIONS, "when": WHENS, "rule": RULES}
     return {
@@ -104,7 +104,7 @@ GOLD = Part(
     "gold",
     "attention of each head to gold links and alignment",
     gold,
-    steps=lambda analysis: len(analysis.test) + len(analysis.valid),
+    steps=lambda analysis: len(analysis.own_test) + len(analysis.own_valid),
     gold=True,
     lacks=lacks_source,
     version=3,

@@ -15,6 +15,7 @@ from headcount.heads import (
     bleu,
     cutting,
     development,
+    floor,
     importance,
     interactions,
     links,
@@ -33,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 PARTS: tuple[Part, ...] = (
     ablation.ablation,
+    floor.floor,
     bleu.without_heads,
     importance.importance,
     interactions.interactions,
@@ -83,8 +85,8 @@ def _wanted(analysis: Analysis, known: dict[str, Part], names: Sequence[str] | N
         if name not in known:
             raise InputError(f"parts: {name!r} is not allowed; choose from {', '.join(known)}")
         why = known[name].lacks(analysis)
-        if known[name].gold and not len(analysis.test.tested):
-            why = "needs a corpus with twins of its sentences, such as the built-in one"
+        if known[name].gold and not len(analysis.own_test.tested):
+            why = "needs a corpus with links and alignment, such as the built-in one"
         if why and names is not None:
             raise InputError(f"parts: {name} {why}")
         if why:
@@ -106,4 +108,6 @@ def _measured(analysis: Analysis, part: Part, key: str) -> Arrays:
 def part_key(analysis: Analysis, part: Part, weights: str) -> str:
     """Names what the figures of a part follow from: the weights, the settings and the version of its arrays."""
     settings = {name: getattr(analysis.settings, name) for name in (*COMMON, *part.settings)} | {"sample": SAMPLE}
+    if analysis.pairs is not None:
+        settings["contrasts"] = hashlib.sha256(json.dumps(analysis.pairs.to_dict()).encode()).hexdigest()
     return hashlib.sha256(json.dumps([weights, part.name, part.version, settings]).encode()).hexdigest()[:16]

@@ -51,7 +51,8 @@ def _measured(function: Measure, analysis: Analysis, progress: Progress) -> Arra
     from headcount.heads.door import Run
 
     run = Run(**{field.name: getattr(analysis.run, field.name) for field in fields(analysis.run)})
-    rows, heads = analysis.test.rows.select(analysis.test.chosen(SENTENCES)), analysis.heads.labels
+    rows = analysis.own_test.rows.select(analysis.own_test.chosen(SENTENCES))
+    heads = analysis.heads.labels
     found = function(run, list(rows["source"]), list(rows["target"]))
     named = (
         set(found["head"].values.tolist()) <= set(heads.tolist()) if "head" in getattr(found, "coords", ()) else False

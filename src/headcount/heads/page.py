@@ -21,6 +21,7 @@ from headcount.command_lines import command
 from headcount.errors import InputError, reason
 from headcount.files import show, write_text
 from headcount.heads import findings
+from headcount.heads.floor import decided
 from headcount.heads.interface import Head, heads_named
 from headcount.heads.measures import extra_rows
 from headcount.heads.results import Results, Row, Study
@@ -58,13 +59,14 @@ def run_page(results: Results, debug: bool = False) -> HeadsPage:
     links = (
         f"{escaped(about)}\n\nSwitch heads off while the model translates, on a page that this command writes: `{live}`"
     )
-    sections = list(of_files("run", table, vars(results.bounds), flags, debug))
+    sections = list(of_files("run", named(table), vars(results.bounds), flags, debug))
     folded: list[Section] = []
     for make, part in ((changed, "examples"), (attended, "attention")):
         if part in results.parts:
             folded += guarded(part, partial(make, results.parts[part]), flags, debug)
     sections += [Section("Sentences", tuple(folded))] if folded else []
-    return finished(f"Heads of {results.name}", links, table, findings.of_run(table, results), sections, flags)
+    told = findings.of_run(table[~table["column"].isin([*decided(table)])], results)
+    return finished(f"Heads of {results.name}", links, table, told, sections, flags)
 
 
 def study_page(study: Study, debug: bool = False) -> HeadsPage:
@@ -83,8 +85,8 @@ def study_page(study: Study, debug: bool = False) -> HeadsPage:
         some = sum(part in run.parts for run in study.runs)
         flags += [f"Part {part} was measured in {some} of {runs} runs."] if some < runs else []
     bounds = vars(study.runs[0].bounds) if runs else {}
-    sections = list(of_files("sweep", table, bounds, flags, debug, study.label))
-    told = findings.of_study(table, study)
+    sections = list(of_files("sweep", named(table), bounds, flags, debug, study.label))
+    told = findings.of_study(table[~table["column"].isin([*decided(table)])], study)
     title = f"Heads over the runs of {study.directory.name}"
     return finished(title, about, table, told, sections, [*study.notes, *flags])
 
@@ -105,6 +107,11 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
     ]
     runs = table["verdict"].str.extract(r"differs in ([1-9]\d*)", expand=False)
     return table.assign(text=text + (" / " + runs).fillna(""), pale=~table["sure"].astype(bool))
+
+
+def named(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with a mark at phenomena that the target alone decides."""
+    return table.assign(column=table["column"].replace(decided(table)))
 
 
 def of_files(

@@ -96,8 +96,9 @@ class TwinPairs:
 
 
 def twin_pairs(run: Run, test: EvaluationSet, numbers: NDArray[np.int64]) -> TwinPairs:
-    """The pairs of an evaluation set with these numbers."""
-    rows = test.tested[numbers]
+    """The pairs of an evaluation set with these numbers within `twinned`."""
+    pairs = test.twinned[numbers]
+    rows = test.tested[pairs]
     text = test.rows.select(rows)
     source, twin = select(test.source, rows), select(test.twin, numbers)
     sides = []
@@ -105,7 +106,7 @@ def twin_pairs(run: Run, test: EvaluationSet, numbers: NDArray[np.int64]) -> Twi
         spelled = Spelled(run.tokenizer.source, ids, list(text[column]))
         sides.append([Tokens(words, spelled.owners(row)) for row, words in enumerate(spelled.words)])
     aligned = [places(*both) for both in zip(*sides, strict=True)]
-    return TwinPairs(source, select(test.target, rows), twin, select(test.contrast, numbers), aligned)
+    return TwinPairs(source, select(test.target, rows), twin, select(test.contrast, pairs), aligned)
 
 
 class Twins:
@@ -268,19 +269,25 @@ def twins(analysis: Analysis, progress: Progress) -> Arrays:
     pair] (all heads of a layer at once), see `twin_effects`; head, layer: their names; row, phenomenon, grade [pair];
     same_length [pair]: whether both sources have as many tokens."""
     heads, test = analysis.heads, analysis.test
-    pairs = twin_pairs(analysis.run, test, np.arange(len(test.tested)))
+    pairs = twin_pairs(analysis.run, test, np.arange(len(test.twinned)))
     found = twin_effects(heads, pairs, each_head(heads), progress)
     patched = found.pop("patched")
     found |= {"patched": patched[: len(heads)], "layers": patched[len(heads) :], "head": heads.labels}
     found["layer"] = np.array([str(layer) for layer in heads.layers])
-    return found | {"same_length": pairs.source.lengths == pairs.twin.lengths} | test.labels
+    labels = {name: each[test.twinned] for name, each in test.labels.items()}
+    return found | {"same_length": pairs.source.lengths == pairs.twin.lengths} | labels
+
+
+def lacks_twins(analysis: Analysis) -> str | None:
+    """Why twins are not patched: the run never reads its source, or no pair has a twin."""
+    none = None if len(analysis.test.twinned) else "needs sentences with twins, of the built-in corpus or of contrasts="
+    return lacks_source(analysis) or none
 
 
 TWINS = Part(
     "twins",
     "each head patched with its output for the twin",
     twins,
-    steps=lambda analysis: len(analysis.test.tested),
-    gold=True,
-    lacks=lacks_source,
+    steps=lambda analysis: len(analysis.test.twinned),
+    lacks=lacks_twins,
 )

@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headcount.heads.analysis import Analysis, Arrays, Part
-from headcount.heads.evaluation_set import stratified
 from headcount.heads.interface import Head, Heads, Layer
 from headcount.heads.likelihood import Progress
-from headcount.heads.observed import lacks_source
-from headcount.heads.patching import TwinPairs, Twins, each_sender, effects, twin_effects, twin_pairs
+from headcount.heads.patching import TwinPairs, Twins, each_sender, effects, lacks_twins, twin_effects, twin_pairs
 from headcount.heads.twin_shares import move_shares
 
 SOURCE = "source"
@@ -61,11 +59,11 @@ def chosen_senders(analysis: Analysis) -> list[int]:
     of the decoder's first layer read the translation alone: they have nothing of the twin to send."""
     heads, valid, most = analysis.heads, analysis.valid, analysis.settings.path_senders
     able = [number for number, head in enumerate(heads.names) if head.place != Layer("decoder", 1)]
-    if most is None or most >= len(able) or not len(valid.tested):
+    if most is None or most >= len(able) or not len(valid.twinned):
         return able[:most]
-    numbers = stratified(valid.cells, analysis.settings.path_pairs)
+    numbers = valid.twins(analysis.settings.path_pairs)
     found = twin_effects(heads, twin_pairs(analysis.run, valid, numbers), each_sender(heads)[able])
-    phenomenon = valid.labels["phenomenon"][numbers]
+    phenomenon = valid.labels["phenomenon"][valid.twinned[numbers]]
     shares = move_shares(able, found["patched"], found["base"], found["twin"], phenomenon)
     largest = np.nan_to_num(abs(shares.share)).max(axis=1)
     return sorted(able[place] for place in np.argsort(-largest, kind="stable")[:most])
@@ -76,21 +74,20 @@ def paths(analysis: Analysis, progress: Progress) -> Arrays:
     total, direct [sender, pair], path [path, pair], see `path_effects`; sender: names; path_sender, path_receiver:
     names [path]; row, phenomenon, grade [pair]."""
     heads, test = analysis.heads, analysis.test
-    numbers = stratified(test.cells, analysis.settings.path_pairs)
+    numbers = test.twins(analysis.settings.path_pairs)
     senders = [*chosen_senders(analysis), len(heads)]
     found = path_effects(heads, twin_pairs(analysis.run, test, numbers), senders, progress)
     sender, receiver = paths_of(heads, senders).T
     found["sender"] = np.array([*map(str, heads.names), SOURCE])[senders]
     found |= {"path_sender": found["sender"][sender], "path_receiver": heads.labels[receiver]}
-    return found | {name: each[numbers] for name, each in test.labels.items()}
+    return found | {name: each[test.twinned[numbers]] for name, each in test.labels.items()}
 
 
 PATHS = Part(
     "paths",
     "direct paths from head to head",
     paths,
-    steps=lambda analysis: len(stratified(analysis.test.cells, analysis.settings.path_pairs)),
+    steps=lambda analysis: len(analysis.test.twins(analysis.settings.path_pairs)),
     settings=("path_pairs", "path_senders"),
-    gold=True,
-    lacks=lacks_source,
+    lacks=lacks_twins,
 )

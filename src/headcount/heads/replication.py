@@ -50,12 +50,14 @@ def same_pairs(runs: Sequence[Arrays]) -> None:
 
 def half_effects(arrays: Arrays, half: int, endpoint: str = "margin") -> tuple[Floats, Floats]:
     """Mean effects [head, column] of zero ablation on loss and phenomena, and the means [column] of the whole model, on
-    half 0 or 1 of the pairs of each phenomenon, drawn at random; the loss on all sentences but those of the other."""
+    half 0 or 1 of the pairs of each phenomenon, drawn at random; the loss on all sentences but those of the other half
+    (pairs of files are not among them)."""
     shuffled = np.random.default_rng(0).permutation(len(arrays["row"]))
     ordered = shuffled[np.argsort(arrays["phenomenon"][shuffled], kind="stable")]
     own, other = ordered[half::2], ordered[1 - half :: 2]
     losses, scores = sentence_losses(arrays, "zero"), pair_scores(arrays, "zero", endpoint)[:, own]
-    columns = [np.delete(losses, arrays["row"][other], axis=1)]
+    rows = arrays["row"][other]
+    columns = [np.delete(losses, rows[rows < losses.shape[1]], axis=1)]
     columns += [scores[:, arrays["phenomenon"][own] == name] for name in np.unique(arrays["phenomenon"])]
     means = np.stack([each.sum(axis=1) / max(each.shape[1], 1) for each in columns], axis=1)
     return means[1:] - means[0], means[0]

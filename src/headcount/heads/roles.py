@@ -46,18 +46,18 @@ def roles(analysis: Analysis, progress: Progress) -> Arrays:
         side: Counter(word for text in analysis.train[side] for word in words(normalise(text)))
         for side in SIDES["cross"]
     }
-    valid = _measured(analysis, analysis.valid, train, progress)["maxima"].sum(axis=0, dtype=np.int64)
+    valid = _measured(analysis, analysis.own_valid, train, progress)["maxima"].sum(axis=0, dtype=np.int64)
     heads = analysis.heads
     names = {"head": heads.labels, "kind": np.array([head.kind for head in heads.names])}
     names |= {"measure": np.array(MEASURES), "offset": np.array(OFFSETS)}
-    return _measured(analysis, analysis.test, train, progress) | {"valid": valid} | names
+    return _measured(analysis, analysis.own_test, train, progress) | {"valid": valid} | names
 
 
 ROLES = Part(
     "roles",
     "attention of each head",
     roles,
-    steps=lambda analysis: len(analysis.test) + len(analysis.valid),
+    steps=lambda analysis: len(analysis.own_test) + len(analysis.own_valid),
     lacks=lacks_source,
     version=2,
 )

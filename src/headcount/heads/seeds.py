@@ -16,6 +16,7 @@ from scipy import stats
 
 from headcount.heads.cutting_curves import RANDOM
 from headcount.heads.development import CURVES, emergence
+from headcount.heads.floor import floors
 from headcount.heads.importance import PROXIES, harms
 from headcount.heads.interface import KINDS, Head, heads_named
 from headcount.heads.links import PHENOMENA, WHENS
@@ -184,6 +185,12 @@ def proxies(run: Results, error: float) -> Rows:
         yield row._replace(head="", low=-1, high=1)
 
 
+def without_source(run: Results, error: float) -> Rows:
+    """The accuracies of models that never see the source."""
+    for model, name, value in floors(run.parts["floor"]):
+        yield Row("", f"floor.{model}", name, value, 0, 100, unit="%")
+
+
 def curves(run: Results, error: float) -> Rows:
     """Curves by endpoint, those of random orders last, and the heads that can go within the bound of BLEU."""
     limits, points = list(cuts(run)), list(cutting(run))
@@ -218,6 +225,7 @@ FIGURES: dict[Callable[[Results, float], Rows], tuple[str, ...]] = {
     proxies: ("importance", "ablation"),
     curves: ("cutting",),
     training: ("training",),
+    without_source: ("floor",),
 }
 """The parts that the figures of each function need, in the order of heads.csv."""
 

@@ -63,7 +63,7 @@ def shapley(analysis: Analysis, progress: Progress) -> Arrays:
     """Marginal contributions to loss in nats a sentence on validation sentences, see `marginals`: marginal
     [permutation, head], empty and full; also head, the names."""
     heads, settings = analysis.heads, analysis.settings
-    valid = evaluation_set(analysis.run, analysis.valid.rows, settings.shapley_sentences)
+    valid = evaluation_set(analysis.run, analysis.own_valid.rows, settings.shapley_sentences)
 
     def losses(on: NDArray[np.bool_]) -> Floats:
         gates = torch.from_numpy(on).to(heads.gates())

@@ -55,8 +55,9 @@ def effect_table(
     if endpoint not in ENDPOINTS:
         raise InputError(f"{endpoint}: no endpoint of phenomena; choose margin, accuracy or sensitivity")
     losses, scores = sentence_losses(arrays, kind), pair_scores(arrays, kind, endpoint)
-    tokens = float(arrays[f"{kind}.lengths"].mean())
-    columns = columns_of(losses, scores, arrays["row"], arrays["phenomenon"], bounds, tokens, endpoint)
+    tokens, known = float(arrays[f"{kind}.lengths"].mean()), np.isfinite(scores).all(axis=0)
+    row, phenomenon = arrays["row"][known], arrays["phenomenon"][known]
+    columns = columns_of(losses, scores[:, known], row, phenomenon, bounds, tokens, endpoint)
     return compared(tuple(arrays["head"].tolist()), columns)
 
 
@@ -95,11 +96,11 @@ def sentence_losses(arrays: Mapping[str, NDArray], kind: str) -> Floats:
 
 def pair_scores(arrays: Mapping[str, NDArray], kind: str, endpoint: str) -> Floats:
     """Margin in nats, or accuracy or sensitivity in percent, of each pair, [setting, pair]; setting 0 is the whole
-    model."""
+    model. Sensitivity is NaN for a pair without a twin."""
     margins = _with_whole(arrays, kind, "right") - _with_whole(arrays, kind, "wrong")
     if endpoint == "sensitivity":
         margins -= _with_whole(arrays, kind, "twin_right") - _with_whole(arrays, kind, "twin_wrong")
-    return margins if endpoint == "margin" else np.where(margins > 0, 100.0, 0.0)
+    return margins if endpoint == "margin" else np.where(np.isnan(margins), np.nan, 100.0 * (margins > 0))
 
 
 def _with_whole(arrays: Mapping[str, NDArray], kind: str, name: str) -> Floats:

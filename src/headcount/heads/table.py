@@ -11,6 +11,7 @@ from headcount.heads.ablation import KINDS
 from headcount.heads.bleu import bleu_table
 from headcount.heads.cutting_curves import RANDOM, curves, free_by_bleu, free_by_loss
 from headcount.heads.development import CURVES, emergence
+from headcount.heads.floor import floors
 from headcount.heads.importance import PROXIES, guide
 from headcount.heads.interactions import interaction_table, redundancies
 from headcount.heads.links import WHENS, alignment
@@ -155,6 +156,12 @@ def whole(run: Results) -> Rows:
     yield Row(WHOLE, "whole.loss", LOSS, float(loss.whole[loss.columns.index(LOSS)]), unit=SENTENCE)
 
 
+def without_source(run: Results) -> Rows:
+    """The accuracies of models that never see the source."""
+    for model, name, value in floors(run.parts["floor"]):
+        yield Row(WHOLE, f"floor.{model}", name, value, unit="%")
+
+
 def encoder(run: Results) -> Rows:
     """The share of the encoder's whole output at aligned words: the most that encoder heads can have."""
     return of_shares(encoder_limit(run.parts["twins"]), "limit")
@@ -231,6 +238,7 @@ PARTS: dict[Callable[[Results], Rows], tuple[str, ...]] = {
     cutting: ("cutting",),
     training: ("training",),
     whole: ("ablation",),
+    without_source: ("floor",),
     encoder: ("twins",),
     links: ("roles", "gold", "ablation"),
     aligned: ("gold",),

@@ -1,6 +1,7 @@
 """Contrastive pairs of a file, scored by runs and by two models that cannot know the source: the floor."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from datasets import Dataset
@@ -15,6 +16,7 @@ Arrays = Mapping[str, np.ndarray]
 
 HIDDEN, TRIGRAM = "hidden", "trigram"
 DECIDES = 75.0  # percent: above, the target alone decides
+MARK = " (target decides)"  # at a phenomenon, on pages
 MEANING = """\
 accuracy: pairs, in percent, of which the right translation is more probable; by token: its mean log-probability a
 token is greater, which does not favour the shorter one. Chance is 50. margin: mean of log p(right) - log p(wrong), in
@@ -23,26 +25,21 @@ text and by the run itself with an empty source. Where one is above 75, the targ
 test translation."""
 
 
-def contrast_scores(run: Run, rows: Dataset) -> dict[str, np.ndarray]:
+def contrast_scores(run: Run, rows: Dataset, text: Iterable[str]) -> dict[str, np.ndarray]:
     """Log-probabilities in nats of both translations of each pair, [pair]: `right` and `wrong` by the run;
     `hidden.right` and `hidden.wrong` by the run with an empty source; `trigram.right` and `trigram.wrong` by
-    trigrams of its training text. right_tokens, wrong_tokens [pair]: subwords, the end counted."""
+    trigrams of `text`, the targets that it was trained on. right_tokens, wrong_tokens [pair]: subwords with the end."""
     sources, sides = list(rows["source"]), {"right": list(rows["target"]), "wrong": list(rows["contrast"])}
-    blind = TargetScorer(run.model, lambda texts: [[] for _ in texts], run.tokenizer.target.encode)
-    trigram = trigram_of(run)
+    codec = run.tokenizer.target
+    blind = TargetScorer(run.model, lambda texts: [[] for _ in texts], codec.encode)
+    trigram = Trigram(Sentences.of(codec.encode(list(text))), codec.vocab_size)
     found = {}
     for side, texts in sides.items():
         log_probs, tokens = run.scorer.score(sources, texts)
         found[side], found[f"{side}_tokens"] = np.array(log_probs), np.array(tokens)
         found[f"{HIDDEN}.{side}"] = np.array(blind.score(sources, texts)[0])
-        found[f"{TRIGRAM}.{side}"] = trigram.log_prob(Sentences.of(run.tokenizer.target.encode(texts)))
+        found[f"{TRIGRAM}.{side}"] = trigram.log_prob(Sentences.of(codec.encode(texts)))
     return found
-
-
-def trigram_of(run: Run) -> Trigram:
-    """The trigram model of the targets that a run was trained on."""
-    text = list(run.data().one_way["train"]["target"])
-    return Trigram(Sentences.of(run.tokenizer.target.encode(text)), run.tokenizer.target.vocab_size)
 
 
 def contrast_rows(rows: Dataset, scores: Mapping[str, Arrays]) -> list[dict[str, str | int | float]]:
@@ -66,6 +63,22 @@ def contrast_rows(rows: Dataset, scores: Mapping[str, Arrays]) -> list[dict[str,
                 }
             )
     return table
+
+
+def contrast_figures(table: Sequence[Mapping[str, Any]], run: str, file: str) -> dict[str, Any]:
+    """The rows of one run for metrics.json, under test.contrastive: by phenomenon, as of a grade with the file's name,
+    accuracy, the larger floor and the number of pairs."""
+    return {
+        row["phenomenon"]: {
+            file: {
+                "accuracy": row["accuracy"],
+                "floor": max(row[f"floor: {model}"] for model in (TRIGRAM, HIDDEN)),
+                "pairs": row["pairs"],
+            }
+        }
+        for row in table
+        if row["run"] == run
+    }
 
 
 def contrast_table(table: Sequence[Mapping[str, object]]) -> str:

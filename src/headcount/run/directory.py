@@ -114,7 +114,7 @@ def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 def begin_metrics(directory: Path, figures: Mapping[str, Any]) -> None:
     """Write metrics.json anew, with the figures of training, after new weights were saved. Figures, translations and
     log-probabilities of earlier weights are deleted."""
-    for path in (*directory.glob("*.hyp.*"), *directory.glob("*.pairs.npz")):
+    for path in (*directory.glob("*.hyp.*"), *directory.glob("*.pairs.npz"), *directory.glob("contrasts/*.npz")):
         path.unlink()
     _write_metrics(directory, dict(figures))
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import jinja2
 import numpy as np
+from datasets import Dataset
 from sentencepiece import sentencepiece_model_pb2
 from torch import Tensor, nn
 
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import InputError
+from headcount.evaluation.contrastive import read_all_contrasts
 from headcount.export.limits import kinds
 from headcount.model.attention import ScaledDotProduct
 from headcount.model.multi_head import MultiHeadAttention
@@ -24,9 +26,11 @@ SCRIPTS = ("tokenizer.js", "model.js", "page.js")
 COLUMNS = ("source", "target", "phenomenon", "contrast")
 
 
-def page(run: Run, weights: str, examples: int) -> str:
-    """The page of a run. weights: "int8" or "float32". examples: sentences of each phenomenon from the test set."""
-    return rendered(content(run, weights, example_sentences(run, examples) if examples else []))
+def page(run: Run, weights: str, examples: int, contrasts: str | list[str] | None = None) -> str:
+    """The page of a run. weights: "int8" or "float32". examples: sentences of each phenomenon from the test set, and
+    from files of contrastive pairs."""
+    pairs = read_all_contrasts(contrasts or [])
+    return rendered(content(run, weights, example_sentences(run, examples, pairs) if examples else []))
 
 
 def rendered(data: Mapping[str, Any]) -> str:
@@ -64,13 +68,18 @@ def content(run: Run, weights: str, examples: list[dict[str, str]]) -> dict[str,
     }
 
 
-def example_sentences(run: Run, each: int) -> list[dict[str, str]]:
-    """Sentences of the test set with their translations: `each` of each phenomenon, evenly spread, with its wrong
-    translation; of a corpus without phenomena, `each` in all."""
+def example_sentences(run: Run, each: int, pairs: Mapping[str, Dataset]) -> list[dict[str, str]]:
+    """Sentences of the test set, and of files of contrastive pairs, with their translations: `each` of each phenomenon,
+    evenly spread, with its wrong translation; of a corpus without phenomena, `each` in all."""
     try:
         rows = run.data().data["test"]
     except InputError as error:
         raise InputError(f"{error}; or set examples=0 for a page without examples") from error
+    return [sentence for table in (rows, *pairs.values()) for sentence in spread_sentences(table, each)]
+
+
+def spread_sentences(rows: Dataset, each: int) -> list[dict[str, str]]:
+    """`each` rows of each phenomenon, evenly spread, as `example_sentences` gives them."""
     columns = [name for name in COLUMNS if name in rows.features]
     labels = np.array(rows["phenomenon"] if "phenomenon" in columns else [""] * len(rows))
     groups = [np.flatnonzero(labels == name) for name in np.unique(labels)]

@@ -15,6 +15,7 @@ from headcount.report.sections.pairs import method
 from headcount.report.study import Study
 from headcount.report.verdicts import pair_verdict, tally
 from headcount.report.views import forest
+from headcount.run.contrasts import DECIDES, MARK
 from headcount.settings import at
 from headcount.statistics.comparison import ERROR, Comparison, compare
 
@@ -28,7 +29,8 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Cell:
-    """One phenomenon in one grade (or the mean of all), and all rows compared by it.
+    """One phenomenon in one grade (or the mean of all), and all rows compared by it. Pairs of a file are a grade by its
+    name; a phenomenon that the target alone decides is marked.
 
     pairs: the number of translation pairs that test it. scores: the accuracy of every run in percent, by row.
     """
@@ -92,9 +94,11 @@ def contrastive_cells(rows: Sequence[Row], blocks: bool = False) -> list[Cell]:
         columns = [[row.figures(f"test.contrastive.{each}.{grade}.accuracy") for row in rows] for each in phenomena]
         scores = [np.mean(of_row, axis=0).tolist() for of_row in zip(*columns, strict=True)]
         counts = [int(trees[0][each][grade]["pairs"]) for each in phenomena]
+        floors = [at(tree, f"{name}.{grade}.floor") for tree in trees]
+        mark = MARK if all(map(finite, floors)) and np.mean(floors) > DECIDES else ""
         least = [_binomial_variance(row, counts) for row in scores]
         compared = compare(scores, error=ERROR / family, least=least, percent=True, blocks=blocks)
-        return Cell(name, grade, sum(counts), scores, compared)
+        return Cell(name + mark, grade, sum(counts), scores, compared)
 
     grades: dict[str, list[str]] = {}
     for phenomenon, grade in tested:
