@@ -33,6 +33,8 @@ def test_phenomena_are_apart_and_a_lean_towards_one_answer_is_no_loss_of_the_cue
     assert found.phenomenon.values.tolist() == ["case", "order"]
     assert found.criterion.sel(setting="whole").values == pytest.approx(0)
     assert (found.criterion.sel(setting="cross1.1") < 0).all()
+    some = arrays(right, [[*row[:3], np.nan] for row in twin_right], ["case", "case", "case", "order"])
+    assert sensitivity(some).phenomenon.values.tolist() == ["case"]  # a pair without a twin has none
     assert found.d_prime.sel(setting="cross1.1", phenomenon="case") > found.d_prime.sel(
         setting="cross1.1", phenomenon="order"
     )

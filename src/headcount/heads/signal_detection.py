@@ -7,26 +7,29 @@ Swets 1966, "Signal detection theory and psychophysics".
 """
 
 from collections.abc import Mapping
-from statistics import NormalDist
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 
 def sensitivity(arrays: Mapping[str, NDArray]) -> xr.Dataset:
-    """d' and criterion of the whole model and without each head, by phenomenon, from the arrays of `ablation`.
+    """d' and criterion of the whole model and without each head, by phenomenon, from the arrays of `ablation`; of the
+    pairs that have a twin.
 
     d_prime [setting, phenomenon] = z(hits) - z(alarms), 0 at chance; criterion = -(z(hits) + z(alarms)) / 2, above 0
     where the second translation is preferred whatever the source. The sign of its log-odds decides a pair, under zero
     ablation. Rates have half a pair added to each answer, so that they are never 0 or 1: Hautus
     1995, "Corrections for extreme proportions". pairs [phenomenon]: their number.
     """
-    phenomena = np.unique(arrays["phenomenon"])
-    inside = (arrays["phenomenon"] == phenomena[:, None]).astype(int)  # [phenomenon, pair]
-    z = np.vectorize(NormalDist().inv_cdf)
+    known = np.isfinite(arrays["zero.twin_right"]).all(axis=0)
+    phenomena = np.unique(arrays["phenomenon"][known])
+    inside = ((arrays["phenomenon"] == phenomena[:, None]) & known).astype(int)  # [phenomenon, pair]
     hits, alarms = (
-        z(((arrays[f"zero.{side}right"] > arrays[f"zero.{side}wrong"]) @ inside.T + 0.5) / (inside.sum(axis=1) + 1))
+        norm.ppf(
+            ((arrays[f"zero.{side}right"] > arrays[f"zero.{side}wrong"]) @ inside.T + 0.5) / (inside.sum(axis=1) + 1)
+        )
         for side in ("", "twin_")
     )
     dims = ("setting", "phenomenon")

@@ -1,6 +1,7 @@
 """The table of heads.csv: what the arrays of each part of one run say, a row for each head, endpoint and column."""
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import product
 from typing import TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from headcount.heads.observed import VIEWS
 from headcount.heads.results import POINTS, SENTENCE, Results, Row
 from headcount.heads.roles import role_figures
 from headcount.heads.shapley import values
+from headcount.heads.signal_detection import sensitivity
 from headcount.heads.statistics import LOSS
 from headcount.heads.twin_shares import Shares, circuits, encoder_limit, twin_shares
 from headcount.statistics.max_t import EffectTable, Ratio
@@ -27,6 +29,7 @@ Rows = Iterator[Row]
 Found = TypeVar("Found")
 ALL = "all heads"
 WHOLE = "whole model"
+DEVIATIONS = "standard deviations"
 UNITS = {"accuracy": POINTS, "sensitivity": POINTS, "margin": SENTENCE, LOSS: SENTENCE, "bleu": "BLEU"}
 UNITS |= {"interaction": SENTENCE}
 ROLE_UNITS = {"distance": "tokens", "entropy": "nats"}  # all others are shares
@@ -156,6 +159,16 @@ def whole(run: Results) -> Rows:
     yield Row(WHOLE, "whole.loss", LOSS, float(loss.whole[loss.columns.index(LOSS)]), unit=SENTENCE)
 
 
+def signals(run: Results) -> Rows:
+    """The change of d' and of the criterion without each head, and both of the whole model."""
+    found = sensitivity(run.parts["ablation"])
+    for name, column in product(found.data_vars, found["phenomenon"].values.tolist()):
+        values = found[name].sel(phenomenon=column).values
+        yield Row(WHOLE, f"whole.{name}", column, float(values[0]), unit=DEVIATIONS)
+        for head, value in zip(found["setting"].values[1:].tolist(), (values[1:] - values[0]).tolist(), strict=True):
+            yield Row(head, f"zero.{name}", column, value, unit=DEVIATIONS)
+
+
 def without_source(run: Results) -> Rows:
     """The accuracies of models that never see the source."""
     for model, name, value in floors(run.parts["floor"]):
@@ -238,6 +251,7 @@ PARTS: dict[Callable[[Results], Rows], tuple[str, ...]] = {
     cutting: ("cutting",),
     training: ("training",),
     whole: ("ablation",),
+    signals: ("ablation",),
     without_source: ("floor",),
     encoder: ("twins",),
     links: ("roles", "gold", "ablation"),
