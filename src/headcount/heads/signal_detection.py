@@ -26,13 +26,12 @@ def sensitivity(arrays: Mapping[str, NDArray]) -> xr.Dataset:
     known = np.isfinite(arrays["zero.twin_right"]).all(axis=0)
     phenomena = np.unique(arrays["phenomenon"][known])
     inside = ((arrays["phenomenon"] == phenomena[:, None]) & known).astype(int)  # [phenomenon, pair]
+    pairs = inside.sum(axis=1)
     hits, alarms = (
-        norm.ppf(
-            ((arrays[f"zero.{side}right"] > arrays[f"zero.{side}wrong"]) @ inside.T + 0.5) / (inside.sum(axis=1) + 1)
-        )
+        norm.ppf(((arrays[f"zero.{side}right"] > arrays[f"zero.{side}wrong"]) @ inside.T + 0.5) / (pairs + 1))
         for side in ("", "twin_")
     )
     dims = ("setting", "phenomenon")
     figures = {"d_prime": (dims, hits - alarms), "criterion": (dims, -(hits + alarms) / 2)}
     names = {"setting": ["whole", *arrays["head"].tolist()], "phenomenon": phenomena.tolist()}
-    return xr.Dataset(figures, names).assign_coords(pairs=("phenomenon", inside.sum(axis=1)))
+    return xr.Dataset(figures, names).assign_coords(pairs=("phenomenon", pairs))
