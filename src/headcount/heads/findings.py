@@ -70,11 +70,11 @@ def of_run(table: pd.DataFrame, run: Results) -> tuple[str, ...]:
 
 
 def lost(at: dict[str, pd.DataFrame]) -> str:
-    """The phenomenon that surely loses most sensitivity without a head, or accuracy where no pair has a twin, and
+    """The phenomenon that surely loses most sensitivity without a head, or accuracy where its pairs have no twin, and
     surely loses margin; where none does, the change of the loss. at: the rows of each endpoint by head and column."""
-    margin, by_twin, told = (at.get(f"zero.{name}", at["zero.loss"].head(0)) for name in ("margin", *MEASURES))
-    told = by_twin if len(by_twin) else told
-    margin = margin.loc[told.index]
+    margin, *measures = (at.get(f"zero.{name}", at["zero.loss"].head(0)) for name in ("margin", *MEASURES))
+    told = pd.concat(measures)
+    told = told[~told.index.duplicated()].loc[margin.index]
     harmful = told[margin["sure"] & (margin["harm"] > 0) & (told["harm"] > 0) & (told["high"] < 0)]
     if not len(harmful):
         losses = at["zero.loss"]
@@ -86,7 +86,7 @@ def lost(at: dict[str, pd.DataFrame]) -> str:
     now = right + at["zero.accuracy"]["estimate"].loc[cell]
     return (
         f"Without {head}, {name} falls from {right:.1f} to {now:.1f} % of pairs: {said(told.loc[cell], 1)} points of "
-        f"{MEASURES[told['endpoint'].iloc[0].removeprefix('zero.')]}, and {said(margin.loc[cell])} nats of margin."
+        f"{MEASURES[told.loc[cell]['endpoint'].removeprefix('zero.')]}, and {said(margin.loc[cell])} nats of margin."
     )
 
 
