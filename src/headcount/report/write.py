@@ -1,12 +1,11 @@
 """Write a report: report.html, report.md, results.csv, plots, and its runs in one file."""
 
-import csv
-import io
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+
+import pandas as pd
 
 from headcount.command_lines import command
 from headcount.errors import InputError, reason
@@ -16,13 +15,10 @@ from headcount.report.page import Page, Section, View, code, escaped, markdown, 
 from headcount.report.read import read_sweep
 from headcount.report.runs import Sweep
 from headcount.report.sections.contrastive import contrastive
-from headcount.report.sections.curves import curves
 from headcount.report.sections.effects import effects
 from headcount.report.sections.pairs import pairs
-from headcount.report.sections.quality import quality
-from headcount.report.sections.results import results, runs, settings
+from headcount.report.sections.results import curves, quality, results, runs, settings, tuning
 from headcount.report.sections.translations import translations
-from headcount.report.sections.tuning import tuning
 from headcount.report.study import Margins, Study
 from headcount.report.verdicts import summary
 from headcount.run import kept
@@ -64,12 +60,6 @@ def report(
     file, and a report on it. text: see `read_sweep`. tuned: a setting that each row chooses by validation loss. words:
     of the command line, for the one that draws the plots. Returns the main file. Raises InputError.
     """
-    if not 0 < effect < math.inf:
-        raise InputError(
-            f"effect={effect:g}: must be more than 0, and finite: the BLEU difference that the study should detect"
-        )
-    if resamples < 100:
-        raise InputError(f"resamples={resamples}: must be 100 or more")
     if keep is not None and (output is not None or Path(sweep).is_file()):
         raise InputError(f"keep={keep}: needs a directory of runs as sweep, and no output; the report is beside them")
     margins = Margins.of(margin)
@@ -159,24 +149,14 @@ def keep_runs(sweep: Sweep, path: Path) -> Path:
 
 def results_csv(sweep: Sweep) -> str:
     """A line for each run, also those of no row: left out or unfinished; a column for each figure."""
-    phenomena = sorted(
-        {
-            f"test.contrastive.{name}"
-            for run in sweep.runs
-            for name in flatten(run.figure("test.contrastive") or {})
-            if name.endswith(".accuracy")
-        }
-    )
-    scores = [f"test.{metric}" for metric in sweep.metrics]
-    signatures = [f"test.signature.{metric}" for metric in sweep.metrics]
+    figures = {
+        name for run in sweep.runs for name in flatten({"test": {"contrastive": run.figure("test.contrastive")}})
+    }
+    phenomena = sorted(name for name in figures if name.endswith(".accuracy"))
+    scores, signatures = ([f"test.{group}{metric}" for metric in sweep.metrics] for group in ("", "signature."))
     columns = [*COST, *LOSSES, *scores, "test.length_ratio", *signatures, *WEIGHTS, *phenomena]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["run", "row", "seed", "finished", *columns])
-    finished = [(row.label, run) for row in sweep.rows for run in row.runs]
-    for label, run in (*finished, *(("", run) for run in sweep.left_out)):
-        figures = [run.figure(column) for column in columns]
-        writer.writerow([run.name, label, run.seed, "yes", *("" if v is None else v for v in figures)])
-    for job in sweep.unfinished:
-        writer.writerow([job.name, "", "", "no", *[""] * len(columns)])
-    return text.getvalue()
+    rows = [(run, row.label) for row in sweep.rows for run in row.runs] + [(run, "") for run in sweep.left_out]
+    lines = [[run.name, label, run.seed, "yes", *map(run.figure, columns)] for run, label in rows]
+    lines += [[job.name, "", "", "no"] for job in sweep.unfinished]
+    table = pd.DataFrame(lines, columns=["run", "row", "seed", "finished", *columns], dtype=object)
+    return str(table.to_csv(index=False, lineterminator="\n"))
