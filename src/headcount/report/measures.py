@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -78,16 +77,15 @@ def by_length(rows: Sequence[Sequence[Floats]]) -> Mapping[str, Scores]:
     return groups if len(groups) > 1 else {}
 
 
-def row_lines(study: Study, **more: Any) -> pd.DataFrame:
-    """A line for each measure and row: measure, row, mean, low, high (95 % interval over seeds), runs as text; and
-    columns of values by row."""
+def row_lines(study: Study) -> pd.DataFrame:
+    """A line for each measure and row: measure, row, mean, low, high (95 % interval over seeds), runs as text."""
     found = []
     for measure in measures(study):
         for row, (label, mean) in enumerate(zip(study.labels, measure.comparison.means, strict=True)):
             half = measure.comparison.half_width(row) or 0.0
             runs = " ".join(f"{score:.5g}" for score in measure.scores[row])
             line = {"measure": measure.name, study.label: label, "mean": mean, "low": mean - half, "high": mean + half}
-            found.append({**line, "runs": runs, **{name: values[row] for name, values in more.items()}})
+            found.append({**line, "runs": runs})
     return pd.DataFrame(found)
 
 

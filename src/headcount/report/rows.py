@@ -57,13 +57,13 @@ def _named(
     names = dict.fromkeys(name for own in given.values() for name in own) or dict.fromkeys(
         name for name in differing_settings(runs) if not within(name, of_seeds)
     )
-    table = pd.DataFrame(
-        [[own[name] if name in own else _value(finished.get(job), name) for name in names] for job, own in given.items()],
-        index=[*given], columns=[*names], dtype=object,
-    )[[bool(own) or job in finished for job, own in given.items()]]  # fmt: skip
-    keys = table.map(key_of)
-    table = table.loc[:, keys.nunique() > 1]
-    told = {str(job): dict(zip(table, line, strict=True)) for job, *line in table.itertuples(name=None)}
+    told = {
+        job: {name: own[name] if name in own else _value(finished.get(job), name) for name in names}
+        for job, own in given.items()
+        if own or job in finished
+    }
+    varying = [name for name in names if len({key_of(own[name]) for own in told.values()}) > 1]
+    told = {job: {name: own[name] for name in varying} for job, own in told.items()}
     if varied := design.varies:
         values = {
             job: _value(finished[job], varied) if job in finished else jobs[job].get(varied, key_of(own))
@@ -76,7 +76,7 @@ def _named(
                 notes.append(f"The study varies {varied}, but no run has this setting.")
             return {job: {varied: value} for job, value in values.items()}, design.label
         notes.append(f"The runs vary more than {varied}, so each combination of settings is a row.")
-    return told, str(table.columns[0]).rpartition(".")[2] if table.shape[1] == 1 else None
+    return told, varying[0].rpartition(".")[2] if len(varying) == 1 else None
 
 
 def _value(run: RunResult | None, setting: str) -> Any:

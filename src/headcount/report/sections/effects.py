@@ -12,8 +12,7 @@ from headcount.report.endpoint import compared
 from headcount.report.page import Section, markdown_table
 from headcount.report.runs import Row
 from headcount.report.study import Study
-from headcount.report.table import of_difference, p_value
-from headcount.report.verdicts import pair_verdict
+from headcount.report.verdicts import of_difference, p_value, pair_verdict
 from headcount.settings import typed
 from headcount.statistics.comparison import ERROR, Comparison, Difference
 

@@ -4,8 +4,7 @@ from headcount.report.endpoint import Endpoint
 from headcount.report.measures import pair_lines
 from headcount.report.page import Section, View, markdown_table
 from headcount.report.study import Study
-from headcount.report.table import of_difference, p_value
-from headcount.report.verdicts import deviations, needed, pair_verdict, tally
+from headcount.report.verdicts import deviations, needed, of_difference, p_value, pair_verdict, tally
 from headcount.report.views import forest
 from headcount.statistics.comparison import Comparison
 

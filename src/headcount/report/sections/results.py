@@ -1,7 +1,5 @@
 """Results: scores and cost of each row, its quality by every measure, learning curves, every run, settings."""
 
-from collections.abc import Sequence
-
 import pandas as pd
 import yaml
 
@@ -10,9 +8,8 @@ from headcount.evaluation.metrics import METRICS
 from headcount.report.flags import answers_of
 from headcount.report.measures import measures, row_lines
 from headcount.report.page import Section, View, code, escaped, markdown_table
-from headcount.report.runs import Row
 from headcount.report.study import Study
-from headcount.report.table import mean, scores
+from headcount.report.verdicts import mean, scores
 from headcount.report.views import curve, forest
 from headcount.settings import typed
 
@@ -70,37 +67,15 @@ def tuning(study: Study) -> Section | None:
 
 
 def quality(study: Study) -> Section:
-    """BLEU, validation loss and other figures of each row, and the mean of each value of two settings."""
-    known, shown = measures(study), {"low": "low", "high": "high", "choose": "measure", "hover": ("runs",)}
-    chart = forest(row_lines(study), label=study.label, value="mean", at=None, **shown)
-    blocks = [View("quality", f"{study.endpoint.name} by {study.label}", chart)]
-    if names := two_settings(study.rows):
-        axis, other = (name.rpartition(".")[2] for name in names)
-        values = {
-            axis: [row.settings[names[0]] for row in study.rows],
-            other: [row.settings[names[1]] for row in study.rows],
-        }
-        chart = curve(row_lines(study, **values).sort_values(axis), x=axis, y="mean", colour=other, log=True, **shown)
-        blocks.append(View("factors", f"{study.endpoint.name} by {axis} and {other}", chart))
+    """BLEU, validation loss and other figures of each row."""
+    known, ends = measures(study), {"low": "low", "high": "high", "choose": "measure", "hover": ("runs",)}
+    chart = forest(row_lines(study), label=study.label, value="mean", at=None, **ends)
     digits = [4 if "loss" in measure.name or measure.comparison.means[0] < 2 else 2 for measure in known]
     cells = [(each.name, *scores(each.comparison, places)) for each, places in zip(known, digits, strict=True)]
     interval = ", with the 95 % interval over seeds" if study.endpoint.comparison.spread else ""
     note = f"Means of rows{interval}. BLEU of N tokens: of the sentences whose references have that many."
-    return Section("Quality", (note, *blocks, markdown_table(("", *study.labels), cells)))
-
-
-def two_settings(rows: Sequence[Row]) -> tuple[str, str] | None:
-    """The setting on the axis and the setting of the lines: of whole numbers above 0 the one with more values is on the
-    axis. None where rows differ in another number of settings, or no value is in two rows."""
-    names = list(rows[0].settings)
-    if len(names) != 2:
-        return None
-    values = {name: {typed(row.settings[name]): row.settings[name] for row in rows} for name in names}
-    axes = [name for name in names if all(type(value) is int and value > 0 for value in values[name].values())]
-    if not axes or len(rows) <= max(map(len, values.values())):
-        return None
-    axis = max(axes, key=lambda name: len(values[name]))
-    return axis, names[1 - names.index(axis)]
+    view = View("quality", f"{study.endpoint.name} by {study.label}", chart)
+    return Section("Quality", (note, view, markdown_table(("", *study.labels), cells)))
 
 
 def curves(study: Study) -> Section | None:
