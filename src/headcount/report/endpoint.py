@@ -7,6 +7,7 @@ import numpy as np
 
 from headcount.errors import InputError
 from headcount.evaluation.metrics import tokenizer_of
+from headcount.report.rows import grouped
 from headcount.report.runs import RunResult, Sweep, finite
 from headcount.statistics.bootstrap import Floats, bleu_of, bootstrapped_bleu, sentence_counts
 from headcount.statistics.comparison import ERROR, Comparison, compare, interaction, sentence_variance
@@ -82,13 +83,12 @@ def compared(
 
 def _resampled(sweep: Sweep, counts: Sequence[Sequence[Floats]], number: int) -> list[Floats]:
     """Bootstrapped BLEU by row, with the same resamples for all runs on the same sentences."""
-    corpora: dict[int, list[str]] = {}
-    for run in sweep.runs:
-        corpora.setdefault(run.seed if sweep.corpora else 0, []).append(run.name)
+    corpora = grouped(sweep.runs, lambda run: str(run.seed) if sweep.corpora else "")
     known = dict(zip([run.name for run in sweep.runs], [run for row in counts for run in row], strict=True))
     columns: dict[str, Floats] = {}
-    for names in corpora.values():
-        columns |= zip(names, bootstrapped_bleu(np.stack([known[name] for name in names]), number).T, strict=True)
+    for own in corpora.values():
+        scores = bootstrapped_bleu(np.stack([known[run.name] for run in own]), number)
+        columns |= zip([run.name for run in own], scores.T, strict=True)
     return [np.stack([columns[run.name] for run in row.runs], axis=1) for row in sweep.rows]
 
 

@@ -14,7 +14,7 @@ from headcount.data.corpora.text import read_lines
 from headcount.errors import InputError, reason
 from headcount.evaluation.metrics import PRIMARY
 from headcount.files import read_bytes
-from headcount.report.rows import differing_settings, make_rows, natural_order, parsed, tune
+from headcount.report.rows import differing_settings, grouped, make_rows, natural_order, parsed, tune
 from headcount.report.runs import CORPUS, Config, RunResult, Sweep, Unfinished, finite
 from headcount.run.directory import is_finished, read_metrics, read_settings
 from headcount.run.kept import unpack
@@ -77,7 +77,12 @@ def _read_directory(directory: Path, tuned: str | None, text: str | None) -> Swe
     given = {job: {named_by(word): parsed(word.partition("=")[2]) for word in words} for job, words in jobs.items()}
     rows, label, repeated = make_rows(runs, given, design, of_seeds, notes)
     references = {} if corpora else runs[0].references
-    found = {split: _sources(runs, split, len(lines), text) for split, lines in references.items()}
+    sources = {
+        split: found
+        for split, lines in references.items()
+        for run in reversed(runs)
+        if len(found := run.sources.get(split, ())) == len(lines)
+    }
     return Sweep(
         directory=directory,
         jobs=len(jobs),
@@ -87,7 +92,7 @@ def _read_directory(directory: Path, tuned: str | None, text: str | None) -> Swe
         differing=differing_settings(runs),
         corpora=corpora,
         references=references,
-        sources={split: lines for split, lines in found.items() if lines},
+        sources=sources,
         notes=tuple(notes),
         left_out=(*repeated, *left_out),
         tried=tried,
@@ -110,25 +115,23 @@ def _read_run(name: str, directory: Path, text: str | None) -> RunResult | Unfin
     if not isinstance(at(metrics, "test.contrastive") or {}, dict):
         raise InputError(f"{path}: test.contrastive is no group of figures; evaluate the run again")
     splits = [split for split in metrics if finite(at(metrics, f"{split}.{PRIMARY}"))]
-    hypotheses = {split: _own_lines(directory, config, split, "hyp") for split in splits}
-    references = {split: _own_lines(directory, config, split, "ref") for split in splits}
-    if text is not None:
-        references = {split: own or _side(text, split, config, "target") for split, own in references.items()}
-    known = [{split: lines for split, lines in every.items() if lines} for every in (hypotheses, references)]
-    return RunResult(name, directory, config, metrics, _curves(directory / "logs" / "metrics.csv"), *known)
+    texts = [
+        {split: lines for split in splits if (lines := _text(directory, config, split, kind, text))}
+        for kind in ("hyp", "ref", "src")
+    ]
+    return RunResult(name, directory, config, metrics, _curves(directory / "logs" / "metrics.csv"), *texts)
 
 
-def _own_lines(directory: Path, config: Config, split: str, kind: str) -> list[str] | None:
-    """The lines of <split>.<kind>.<language>, None if there is no such file. kind: hyp or ref."""
+def _text(directory: Path, config: Config, split: str, kind: str, text: str | None) -> list[str] | None:
+    """The lines of <split>.<kind>.<language>, None if there is no such file. kind: hyp, ref or src; the latter two may
+    be those of <split>.<language> in `text`."""
+    language = at(config, "data.source" if kind == "src" else "data.target")
     found = sorted(directory.glob(f"{split}.{kind}.*"))
     # A copy of somebody's, such as test.hyp.bak, is not what the run wrote; but not every config has the language.
-    own = [path for path in found if path.name.endswith(f".{at(config, 'data.target')}")]
-    return _lines((own or found)[0]) if found else None
-
-
-def _side(text: str, split: str, config: Config, side: str) -> list[str]:
-    """The lines of <split>.<language> in a directory of text. side: source or target."""
-    path = Path(text, f"{split}.{at(config, f'data.{side}')}")
+    own = [path for path in found if path.name.endswith(f".{language}")]
+    if found or text is None or kind == "hyp":
+        return _lines((own or found)[0]) if found else None
+    path = Path(text, f"{split}.{language}")
     return read_lines(path if path.is_file() else f"{path}.gz")
 
 
@@ -153,18 +156,15 @@ def _curves(path: Path) -> pd.DataFrame:
 def _with_references(runs: Sequence[RunResult]) -> tuple[list[RunResult], bool]:
     """The runs, each with all references of its corpus, and whether each seed has a corpus of its own, the same in
     every row. Raises InputError if runs were tested on different references, or scored differently."""
-    _alike(
-        runs, lambda run: str(run.figure(SIGNATURE)), "were scored differently (BLEU {}); evaluate one of them again"
-    )
-    groups: dict[str, list[RunResult]] = {}
-    for run in runs:
-        groups.setdefault(run.key(CORPUS), []).append(run)
+    apart = "were scored differently (BLEU {}); evaluate one of them again"
+    _alike(runs, lambda run: str(run.figure(SIGNATURE)), apart)
+    groups = grouped(runs, lambda run: run.key(CORPUS))
     corpora = _own_corpora(runs, groups)
     found = {}
     for group in groups.values() if corpora else [runs]:
         if not all("test" in run.references for run in group):
             _alike(group, lambda run: run.corpus, f"were trained on different corpora ({{}}), {ELSE}")
-        references = {}
+        references: dict[str, Sequence[str]] = {}
         for split in dict.fromkeys(split for run in group for split in (*run.references, *run.hypotheses)):
             words = f"were tested on different references ({split}.ref), {ELSE}"
             lines = _alike(group, partial(_known, split=split), words)
@@ -206,16 +206,6 @@ def _alike(runs: Sequence[RunResult], value: Callable[[RunResult], Any], words: 
             first = runs[values.index(usual[0][0])]
             raise InputError(f"{first.directory} and {run.directory} {words.format(f'{usual[0][0]} and {each}')}")
     return usual[0][0] if usual else values[0]
-
-
-def _sources(runs: Sequence[RunResult], split: str, number: int, text: str | None) -> list[str]:
-    """The sources of a split, from the first run that has as many as there are references, or from a directory of text;
-    empty if none has them."""
-    for path in (path for run in runs for path in run.directory.glob(f"{split}.src.*")):
-        lines = _lines(path)
-        if len(lines) == number:
-            return lines
-    return [] if text is None else _side(text, split, runs[0].config, "source")
 
 
 def _design(run: RunResult) -> Design:

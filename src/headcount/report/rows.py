@@ -1,7 +1,7 @@
 """Rows of a study: what jobs were typed with but for their seed; and the choice of a setting for each row."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,8 +27,8 @@ def make_rows(
     told, label = _named(runs, jobs, design, of_seeds, notes)
     labels = _labels({run.name: told[run.name] for run in runs})
     rows, repeated = [], []
-    for name, own in pd.Series(runs, dtype=object).groupby([labels[run.name] for run in runs], sort=False):
-        kept = {run.seed: run for run in reversed(own.tolist())}
+    for name, own in grouped(runs, lambda run: labels[run.name]).items():
+        kept = {run.seed: run for run in reversed(own)}
         more = [run for run in own if kept[run.seed] is not run]
         notes += [f"{run.name} has the seed of {kept[run.seed].name}, and is left out." for run in more]
         repeated += more
@@ -37,9 +37,9 @@ def make_rows(
                 f"The runs of {name} differ in more than their seed: {', '.join(differing)}. Their spread is not that "
                 "of seeds alone."
             )
-        settings = told[own.iloc[0].name]
+        settings = told[own[0].name]
         value = next(iter(settings.values())) if len(settings) == 1 else None
-        rows.append(Row(str(name), value, tuple(kept[seed] for seed in sorted(kept)), settings))
+        rows.append(Row(name, value, tuple(kept[seed] for seed in sorted(kept)), settings))
     return tuple(sorted(rows, key=lambda row: (*by_size(row.value), natural_order(row.label)))), label, repeated
 
 
@@ -107,6 +107,14 @@ def parsed(text: str) -> Any:
         return text
 
 
+def grouped(runs: Sequence[RunResult], key: Callable[[RunResult], str]) -> dict[str, list[RunResult]]:
+    """The runs by their key, in the order of the first of each."""
+    groups: dict[str, list[RunResult]] = {}
+    for run in runs:
+        groups.setdefault(key(run), []).append(run)
+    return groups
+
+
 def differing_settings(runs: Sequence[RunResult]) -> tuple[str, ...]:
     """The settings of which two runs have different values."""
     names = dict.fromkeys(name for run in runs for name in run.settings)
@@ -139,9 +147,7 @@ def tune(
     together = tuple(
         name for name in runs[0].settings if all(run.settings.get(name) == run.settings.get(setting) for run in runs)
     )
-    groups: dict[str, list[RunResult]] = {}
-    for run in runs:
-        groups.setdefault(run.key(run.settings.keys(), (*together, *of_seeds)), []).append(run)
+    groups = grouped(runs, lambda run: run.key(run.settings.keys(), (*together, *of_seeds)))
     tried = [_tried(own, setting) for own in groups.values()]
     if all(len(lines) == 1 for lines, _ in tried):
         raise InputError(f"tuned={setting}: no row has runs with two values of it, so there is nothing to choose")

@@ -33,7 +33,7 @@ class RunResult:
     """A finished run.
 
     curves: its log as a table, empty if there is none. hypotheses: the lines of each held-out split, such as valid and
-    test, that has the file. references: the same, from any run on the same corpus that has the file.
+    test, that has the file. references, sources: the same; references are from any run on the same corpus.
     """
 
     name: str
@@ -43,6 +43,7 @@ class RunResult:
     curves: pd.DataFrame
     hypotheses: Mapping[str, Sequence[str]]
     references: Mapping[str, Sequence[str]]
+    sources: Mapping[str, Sequence[str]]
 
     @property
     def seed(self) -> int:
