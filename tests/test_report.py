@@ -180,7 +180,6 @@ def test_rows_without_a_study_are_what_differs(tmp_path):
     sweep = read_sweep(tmp_path)
     assert [row.label for row in sweep.rows] == ["post", "pre"]
     assert (sweep.design.label, sweep.differing, sweep.notes) == ("norm", ("model.norm",), ())
-    assert sweep.shared["model.num_heads"] == [4, 1]
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def weights_of(arrays: Arrays, layer: str) -> pd.DataFrame:
     """The weights of a layer, such as cross_1, on the first sentence: columns head (from 1), query, key, weight. Tokens
     that look the same have different numbers of spaces without width, so that none of them is another."""
     sides = []
-    for side in SIDES[layer.partition("_")[0]]:  # type: ignore[index]
+    for side in SIDES[layer.partition("_")[0]]:
         tokens = [piece for piece in arrays[f"{side}_pieces"][0].tolist() if piece]
         sides.append([token + "\u200b" * tokens[:place].count(token) for place, token in enumerate(tokens)])
     weights = arrays[layer][0, :, : len(sides[0]), : len(sides[1])].astype(float)

@@ -97,7 +97,7 @@ def pair_lines(study: Study) -> pd.DataFrame:
         for each in measure.comparison.differences if measure.higher is not None else ():
             line = {"measure": measure.name, "pair": f"{labels[each.first]} − {labels[each.second]}"}
             ends = dict(zip(("low", "high"), each.interval, strict=True))
-            verdict = pair_verdict(each, labels, measure.within, measure.higher)
+            verdict = pair_verdict(each, labels, measure.within, bool(measure.higher))
             kind = each.verdict(measure.within or 0.0)
             found.append({**line, "difference": each.value, **ends, "kind": kind, "verdict": verdict})
     return pd.DataFrame(found)

@@ -160,7 +160,7 @@ def _with_references(runs: Sequence[RunResult]) -> tuple[list[RunResult], bool]:
     _alike(runs, lambda run: str(run.figure(SIGNATURE)), apart)
     groups = grouped(runs, lambda run: run.key(CORPUS))
     corpora = _own_corpora(runs, groups)
-    found = {}
+    found: dict[str, RunResult] = {}
     for group in groups.values() if corpora else [runs]:
         if not all("test" in run.references for run in group):
             _alike(group, lambda run: run.corpus, f"were trained on different corpora ({{}}), {ELSE}")

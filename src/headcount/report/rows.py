@@ -179,11 +179,5 @@ def _tried(runs: Sequence[RunResult], setting: str) -> tuple[pd.DataFrame, list[
     ends = {means.index[0]: ", the smallest", means.index[-1]: ", the largest"} if all(map(finite, values)) else {}
     choice[best] = f"yes{ends.get(best, '')}" if len(means) > 1 else "the only one"
     chosen = [run for run, value in zip(runs, table[setting], strict=True) if value == best]
-    lines = {
-        setting: means.index,
-        "loss": means,
-        "chosen": choice,
-        "seeds": seeds.replace(",", ""),
-        "run": chosen[0].name,
-    }
-    return pd.DataFrame(lines), chosen
+    lines = pd.DataFrame({setting: means.index, "loss": means.tolist(), "chosen": choice.values()})
+    return lines.assign(seeds=seeds.replace(",", ""), run=chosen[0].name), chosen

@@ -68,8 +68,8 @@ def tuning(study: Study) -> Section | None:
 
 def quality(study: Study) -> Section:
     """BLEU, validation loss and other figures of each row."""
-    known, ends = measures(study), {"low": "low", "high": "high", "choose": "measure", "hover": ("runs",)}
-    chart = forest(row_lines(study), label=study.label, value="mean", at=None, **ends)
+    known, ends = measures(study), {"low": "low", "high": "high", "choose": "measure"}
+    chart = forest(row_lines(study), label=study.label, value="mean", at=None, hover=("runs",), **ends)
     digits = [4 if "loss" in measure.name or measure.comparison.means[0] < 2 else 2 for measure in known]
     cells = [(each.name, *scores(each.comparison, places)) for each, places in zip(known, digits, strict=True)]
     interval = ", with the 95 % interval over seeds" if study.endpoint.comparison.spread else ""
