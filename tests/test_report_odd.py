@@ -149,14 +149,6 @@ def test_runs_that_have_not_learnt_to_translate_are_flagged(tmp_path, undrawn):
     assert page.verdict.startswith("No run has learnt to translate: the highest test BLEU is 0.0")
 
 
-def test_a_job_that_is_not_finished_has_the_last_line_of_its_log(sweep):
-    folder = sweep / job(4, 2)
-    (folder / "metrics.json").unlink()
-    (folder / "job.log").write_text("step 5 of 9\n", encoding="utf-8")
-    (unfinished,) = read_sweep(sweep).unfinished
-    assert unfinished.why == f"step 5 of 9 ({folder / 'job.log'})"
-
-
 @pytest.mark.medium
 def test_a_study_of_other_types_is_a_line(tmp_path, undrawn):
     write_run(tmp_path / "run", sentences(30), 0.2, 1, {"study": STUDY | {"title": 2017, "constant": "parameters"}})

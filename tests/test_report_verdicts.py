@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import sacrebleu
 from reports import edit, job, page_of, page_with, rows_of, section_of, table_of_section
-from sweeps import STUDY, sentences, write_run
+from sweeps import sentences, write_run
 
 from headcount.report.endpoint import bleu_endpoint
 from headcount.report.page import markdown
@@ -146,11 +146,3 @@ def test_long_names_are_values_alone_where_these_are_words(tmp_path, monkeypatch
     assert varied(tmp_path, plan) == ["model=big, norm=pre", "model=tiny, norm=post", "model=tiny, norm=pre"]
     monkeypatch.setattr("headcount.report.rows.LONGEST", 20)
     assert rows_of(tmp_path) == ["big, pre", "tiny, post", "tiny, pre"]
-
-
-def test_a_study_may_vary_a_setting_of_its_own(tmp_path):
-    for arm in ("base", "encoder_1"):
-        study = STUDY | {"varies": "study.arm", "arm": arm}
-        write_run(tmp_path / arm, sentences(5), 0.2, 1, {"study": study})
-    assert rows_of(tmp_path) == ["base", "encoder_1"]
-    assert not read_sweep(tmp_path).notes

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from headcount.report.endpoint import compared
 from headcount.report.page import Section, markdown_table
@@ -42,19 +43,14 @@ def effects(study: Study) -> Section | None:
 def crossed_settings(rows: Sequence[Row]) -> Levels | None:
     """The rows of each value of each setting that has several; None unless the rows are all combinations of two such
     settings or more, each once, with the same seeds, two at least."""
+    table = pd.DataFrame([{name: _value(value) for name, value in row.settings.items()} for row in rows])
     seeds = {tuple(run.seed for run in row.runs) for row in rows}
-    names = list(rows[0].settings)
-    if len(seeds) != 1 or len(rows[0].runs) < 2 or any(list(row.settings) != names for row in rows):
+    if len(seeds) != 1 or len(rows[0].runs) < 2 or table.isna().any(axis=None):
         return None
-    levels: dict[str, dict[str, list[int]]] = {}
-    for name in names:
-        for index, row in enumerate(rows):
-            levels.setdefault(name, {}).setdefault(_value(row.settings[name]), []).append(index)
-    levels = {name: values for name, values in levels.items() if len(values) > 1}
-    combinations = {tuple(_value(row.settings[name]) for name in levels) for row in rows}
-    if len(levels) < 2 or not len(combinations) == len(rows) == math.prod(map(len, levels.values())):
-        return None
-    return levels
+    varying = [name for name in table if table[name].nunique() > 1]
+    levels = {name: {value: own.index.tolist() for value, own in table.groupby(name, sort=False)} for name in varying}
+    combinations = len(table[varying].drop_duplicates()) if len(varying) > 1 else 0
+    return levels if combinations == len(rows) == math.prod(map(len, levels.values())) else None
 
 
 def main_effects(study: Study, levels: Sequence[Sequence[int]], error: float) -> Comparison:
