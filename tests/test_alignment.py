@@ -12,8 +12,8 @@ from conftest import completed
 
 from headcount.commands.translate import aligner
 from headcount.errors import InputError
+from headcount.heads.attention import attention_arrays
 from headcount.heads.effects import write_parts
-from headcount.report.attention_maps import attention_maps
 from headcount.run.opened import open_run, weights_digest
 
 PAIRS = [("the dog sees the cat", "der Hund sieht den Kater"), ("the dog", "den Hund"), *CLAUSES[::9]]
@@ -27,8 +27,8 @@ def run(home):
 
 def expected_links(run, source: str, target: str, heads: slice):
     """Word by word, from the map of one sentence: the pieces of each word are found by spelling it."""
-    (layer,) = [each for each in attention_maps(run, source, target).layers if each.kind == "cross"]
-    weights = layer.weights[heads].mean(dim=0)
+    arrays = attention_arrays(run, [source], [target])
+    weights = arrays["cross_1"][0, heads].mean(axis=0)
 
     def places(tokens, text):
         words = text.split()
@@ -41,7 +41,10 @@ def expected_links(run, source: str, target: str, heads: slice):
             at += len(token)
         return found
 
-    of_source, of_target = places(layer.keys[:-1], source), places(layer.queries[1:], target)
+    of_source, of_target = (
+        places(arrays["source_pieces"][0, :-1], source),
+        places(arrays["target_pieces"][0, 1:], target),
+    )
     links = []
     for word in range(len(target.split())):
         sums = np.zeros(len(source.split()))

@@ -36,7 +36,7 @@ from headcount.heads.measure import PARTS
 from headcount.heads.page import HeadsPage, marked, run_page, study_page, write
 from headcount.heads.results import Results, Row, Study
 from headcount.heads.statistics import Bounds
-from headcount.heads.table import framed, heads_csv
+from headcount.heads.table import framed, heads_csv, of_effects
 from headcount.report.page import html, markdown
 from headcount.report.runs import Unfinished
 from headcount.statistics.bootstrap import bleu_of
@@ -91,6 +91,18 @@ def test_files_are_the_page_markdown_a_table_and_drawings(made, tmp_path):
         "paths.share",
         "zero.bleu",
     }
+
+
+@pytest.mark.parametrize("endpoint", ["accuracy", "sensitivity", "margin"])
+def test_an_interval_of_accuracy_ends_at_what_is_possible(endpoint, full):
+    table = full.effects("zero", endpoint)
+    wide = replace(table, low=np.full_like(table.low, -500), high=np.full_like(table.high, 500))
+    whole = dict(zip(table.columns, table.whole.tolist(), strict=True))
+    rows = [row for row in of_effects(wide, "zero", endpoint) if row.column in whole]
+    assert len(rows) == table.estimate.size - len(table.rows)  # without the column of the loss
+    for row in rows:
+        possible = (-500, 500) if endpoint == "margin" else (-whole[row.column], 100 - whole[row.column])
+        assert (row.low, row.high) == possible
 
 
 def test_a_figure_that_is_not_there_is_an_empty_cell():

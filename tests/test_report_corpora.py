@@ -17,7 +17,7 @@ from headcount.report.flags import flagged
 from headcount.report.page import markdown
 from headcount.report.read import read_sweep
 from headcount.report.rows import differing_settings
-from headcount.report.sections.effects import _resampled, crossed_settings, main_effects
+from headcount.report.sections.effects import crossed_settings, main_effects
 from headcount.report.write import keep_runs
 from headcount.run.sweep import Plan, write_plan
 from headcount.statistics.comparison import compare
@@ -177,14 +177,17 @@ def test_an_effect_varies_by_what_the_draw_of_sentences_gives_at_least(tmp_path,
         write_run(folder / f"{width} {heads} {seed}", sentences(LINES, seed=seed), 0.1 + 0.02 * heads, seed, config)
     study = study_of(folder)
     levels = list(crossed_settings(study.rows)["model.num_heads"].values())
-    resampled = _resampled(study)
-    assert resampled.shape == (100, 4, 3)
+    resampled = study.endpoint.resampled
+    assert [own.shape for own in resampled] == [(100, 3)] * 4
     lucky = tuple((50.0 - row % 2,) * 3 for row in range(4))
     study = replace(study, endpoint=replace(study.endpoint, scores=lucky))
-    (without,) = main_effects(study, levels, 0.05, None).differences
-    (found,) = main_effects(study, levels, 0.05, resampled).differences
+    (found,) = main_effects(study, levels, 0.05).differences
+    study = replace(study, endpoint=replace(study.endpoint, resampled=()))
+    (without,) = main_effects(study, levels, 0.05).differences
     assert without.seeds == 0
-    apart = resampled[:, levels[0]].mean(axis=1) - resampled[:, levels[1]].mean(axis=1)  # [resample, seed]
+    apart = np.mean([resampled[row] for row in levels[0]], 0) - np.mean(
+        [resampled[row] for row in levels[1]], 0
+    )  # [resample, seed]
     assert found.seeds == pytest.approx(apart.var(axis=0, ddof=1).mean() / 3)
 
 

@@ -1,7 +1,6 @@
 """Rows that differ in two settings, and BLEU by length of the reference."""
 
 import itertools
-import json
 import shutil
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from sweeps import STUDY, changed, sentences, write_run
 from headcount.report.measures import by_length
 from headcount.report.read import read_sweep
 from headcount.report.sections.effects import crossed_settings
-from headcount.report.sections.quality import two_settings
 from headcount.statistics.bootstrap import sentence_counts
 
 
@@ -29,35 +27,6 @@ def write_widths(folder: Path, widths, heads, other="model.d_model") -> Path:
                 job = folder / f"{other}={width},model.num_heads={number},seed={seed}"
                 write_run(job, sentences(40), 0.1 + 0.02 * number + 0.01 * seed, seed, config)
     return folder
-
-
-@pytest.mark.medium
-def test_a_line_for_each_width(tmp_path, undrawn):
-    page = page_of(write_widths(tmp_path / "sweep", (64, 128), (1, 2, 4)))
-    (view,) = (view for view in page.views if view.name == "factors")
-    spec = json.loads(view.spec)
-    lines = next(iter(spec["datasets"].values()))
-    first = [
-        mean
-        for mean in lines
-        if mean["choose"] == next(each["value"] for each in spec["params"] if each["name"] == "chosen")
-    ]
-    assert {(mean["colour"], mean["x"]) for mean in first} == {(d, h) for d in (64, 128) for h in (1, 2, 4)}
-    assert spec["layer"][1]["encoding"]["x"]["scale"]["type"] == "log"
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize(
-    ("widths", "heads", "other", "expected"),
-    [
-        (("gelu", "relu"), (1, 2), "model.activation", ("model.num_heads", "model.activation")),
-        ((64, 128, 256), (1, 2), "model.d_model", ("model.d_model", "model.num_heads")),
-        ((64,), (1, 2), "model.d_model", None),
-    ],
-)
-def test_the_setting_with_more_whole_numbers_is_on_the_axis(tmp_path, widths, heads, other, expected):
-    sweep = read_sweep(write_widths(tmp_path / "sweep", widths, heads, other))
-    assert two_settings(sweep.rows) == expected
 
 
 def effects_of(folder: Path) -> list[list[str]]:

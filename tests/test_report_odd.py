@@ -13,8 +13,7 @@ from sweeps import STUDY, sentences, write_run, write_sweep
 from headcount.errors import InputError
 from headcount.report.flags import unlike
 from headcount.report.read import read_sweep
-from headcount.report.table import of_difference, p_value
-from headcount.report.verdicts import needed
+from headcount.report.verdicts import needed, of_difference, p_value
 from headcount.report.write import keep_runs, results_csv
 from headcount.run.kept import read
 from headcount.run.sweep import Plan, write_plan
@@ -150,14 +149,6 @@ def test_runs_that_have_not_learnt_to_translate_are_flagged(tmp_path, undrawn):
     assert page.verdict.startswith("No run has learnt to translate: the highest test BLEU is 0.0")
 
 
-def test_a_job_that_is_not_finished_has_the_last_line_of_its_log(sweep):
-    folder = sweep / job(4, 2)
-    (folder / "metrics.json").unlink()
-    (folder / "job.log").write_text("step 5 of 9\n", encoding="utf-8")
-    (unfinished,) = read_sweep(sweep).unfinished
-    assert unfinished.why == f"step 5 of 9 ({folder / 'job.log'})"
-
-
 @pytest.mark.medium
 def test_a_study_of_other_types_is_a_line(tmp_path, undrawn):
     write_run(tmp_path / "run", sentences(30), 0.2, 1, {"study": STUDY | {"title": 2017, "constant": "parameters"}})
@@ -197,16 +188,3 @@ def test_figures_edited_by_hand_are_a_line(changes, message, sweep, undrawn):
 def test_a_margin_that_is_missing_is_a_line(sweep):
     (line,) = refused("report", f"sweep={sweep}", "~margin.loss", cwd=sweep)
     assert line == "margin.loss: is missing; give it a value"
-
-
-def test_a_setting_that_no_name_has_is_found(tmp_path):
-    jobs = {}
-    for heads, dropout, steps in ((1, 0.0, 200), (2, 0.0, 200), (1, 0.1, 30)):
-        model = {"num_heads": heads, "dropout": dropout}
-        write_run(tmp_path / f"{heads} {dropout}", sentences(5), 0.2, 1, {"model": model, "steps": steps})
-        words = [f"model.num_heads={heads}", f"model.dropout={dropout}", f"steps={steps}", "threads=1", "seed=1"]
-        jobs[f"{heads} {dropout}"] = words
-    write_plan(tmp_path, Plan(jobs=jobs))
-    sweep = read_sweep(tmp_path)
-    assert sweep.rows[0].label == "num_heads=1, dropout=0.0"
-    assert any(note.startswith("Rows also differ in steps, which their names leave out") for note in sweep.notes)

@@ -65,13 +65,6 @@ def test_values_may_be_lists(tmp_path, undrawn):
 
 
 @pytest.mark.medium
-def test_rows_are_named_without_the_chosen_setting(tmp_path):
-    folder = write_rates(tmp_path)
-    assert [row.label for row in read_sweep(folder).rows] != ["1", "4"]
-    assert [row.label for row in read_sweep(folder, "optimizer.lr").rows] == ["1", "4"]
-
-
-@pytest.mark.medium
 def test_the_page_tells_what_was_tried_and_where_the_choice_is_at_an_edge(tmp_path, undrawn):
     sweep = read_sweep(write_rates(tmp_path), "optimizer.lr")
     study = Study.of(sweep, 0.3, 100, MARGINS)

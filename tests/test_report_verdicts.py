@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import sacrebleu
 from reports import edit, job, page_of, page_with, rows_of, section_of, table_of_section
-from sweeps import STUDY, sentences, write_run
+from sweeps import sentences, write_run
 
 from headcount.report.endpoint import bleu_endpoint
 from headcount.report.page import markdown
@@ -141,26 +141,8 @@ def test_rows_are_named_by_their_overrides(tmp_path):
     assert varied(tmp_path, plan) == ["model=big, norm=pre", "model=tiny, norm=post", "model=tiny, norm=pre"]
 
 
-def test_rows_are_named_by_as_few_settings_as_distinguish_them(tmp_path):
-    names = [f"d_feed_forward={rest}" for rest in ("32, norm=post", "32, norm=pre", "128, norm=pre")]
-    assert varied(tmp_path, None) == names
-
-
 def test_long_names_are_values_alone_where_these_are_words(tmp_path, monkeypatch):
     plan = {f"run{i},seed=1": [f"model={size}", f"model.norm={norm}", "seed=1"] for i, (size, norm) in enumerate(TYPED)}
     assert varied(tmp_path, plan) == ["model=big, norm=pre", "model=tiny, norm=post", "model=tiny, norm=pre"]
     monkeypatch.setattr("headcount.report.rows.LONGEST", 20)
     assert rows_of(tmp_path) == ["big, pre", "tiny, post", "tiny, pre"]
-
-
-def test_a_name_that_would_be_long_is_that_of_a_run(tmp_path, monkeypatch):
-    monkeypatch.setattr("headcount.report.rows.LONGEST", 5)
-    assert varied(tmp_path, None) == ["run0", "run1", "run2"]
-
-
-def test_a_study_may_vary_a_setting_of_its_own(tmp_path):
-    for arm in ("base", "encoder_1"):
-        study = STUDY | {"varies": "study.arm", "arm": arm}
-        write_run(tmp_path / arm, sentences(5), 0.2, 1, {"study": study})
-    assert rows_of(tmp_path) == ["base", "encoder_1"]
-    assert not read_sweep(tmp_path).notes

@@ -63,7 +63,7 @@ def run(config: DictConfig) -> str:
 def write_attention(config: DictConfig) -> str:
     """Write the attention weights of a sentence, or of the first test sentences, as arrays; or draw those of a sentence
     into a folder. Raises InputError."""
-    from headcount.report import attention_arrays, attention_maps
+    from headcount.heads.attention import draw, write_weights  # here, since it draws, with an extra
 
     given: Any = OmegaConf.to_container(config)
     out, text, target, sentences = (given[name] for name in ("attention", "text", "target", "sentences"))
@@ -76,11 +76,11 @@ def write_attention(config: DictConfig) -> str:
         raise InputError("text=: must be a sentence to translate")
     opened = open_from_config(config, config.run)
     if drawn:
-        logger.info("written: %s", show(attention_maps.draw(opened, text, target, Path(out))))
+        logger.info("written: %s", show(draw(opened, text, target, Path(out))))
         return ""
     sources = [text] if text is not None else list(opened.data().data["test"]["source"][:sentences])
     with progress_bar("translating", len(sources)) as progress:
         targets = opened.translator.translate(sources, progress) if target is None else [target]
     with progress_bar("attention weights", len(sources)) as progress:
-        logger.info("written: %s", show(attention_arrays.write(opened, sources, targets, Path(out), progress)))
+        logger.info("written: %s", show(write_weights(opened, sources, targets, Path(out), progress)))
     return ""

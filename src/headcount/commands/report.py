@@ -1,10 +1,12 @@
 """Report on a sweep."""
 
 import logging
+import math
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Ge, Gt, Lt
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
@@ -23,8 +25,8 @@ class Settings:
     output: str | None
     keep: str | None
     text: str | None
-    effect: float
-    resamples: int
+    effect: Annotated[float, Gt(0), Lt(math.inf)]
+    resamples: Annotated[int, Ge(100)]
     margin: dict[str, Any]  # headcount.report.study.Margins
     tuned: str | None
     debug: Any
@@ -36,7 +38,6 @@ def run(config: DictConfig) -> None:
             "sweep=null: must be the directory of a sweep, such as runs/sweep_grammar, or a file of kept runs"
         )
     settings: Any = OmegaConf.to_container(config)
-    settings.pop("debug")
     # What a command line that draws the plots has beside these.
     words = [word for word in HydraConfig.get().overrides.task if not re.match("sweep=|keep=|debug=", word)]
     logger.info("written: %s", show(report(**settings, words=words)))

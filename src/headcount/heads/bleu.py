@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from headcount.decoding.beam import greedy
 from headcount.heads.ablation import without_each
 from headcount.heads.analysis import Analysis, Arrays, part
+from headcount.heads.attention import attention_arrays
 from headcount.heads.likelihood import Progress
-from headcount.report.attention_arrays import attention_arrays
 from headcount.run.opened import make_translator
 from headcount.statistics.bootstrap import ORDERS, Floats, bleu_of, sentence_counts
 from headcount.statistics.max_t import EffectTable, Sample, compared

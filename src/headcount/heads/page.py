@@ -21,16 +21,16 @@ from headcount.command_lines import command
 from headcount.errors import InputError, reason
 from headcount.files import show, write_text
 from headcount.heads import findings
+from headcount.heads.attention import weights_of
 from headcount.heads.floor import decided
 from headcount.heads.interface import Head, heads_named
 from headcount.heads.measures import extra_rows
 from headcount.heads.results import Results, Row, Study
-from headcount.heads.roles import SIDES
 from headcount.heads.seeds import seed_table
-from headcount.heads.table import framed, guarded, heads_csv, run_rows
+from headcount.heads.table import framed, heads_csv, run_rows
 from headcount.report import page as pages
 from headcount.report import views
-from headcount.report.page import Marked, Page, Section, View, escaped, markdown_table
+from headcount.report.page import Marked, Page, Section, View, escaped, guarded, markdown_table
 
 MEANING = (
     "encoder: self-attention of the encoder; decoder: that of the decoder; cross: from the decoder to the source. "
@@ -225,14 +225,11 @@ def marked(before: str, after: str) -> tuple[str, str]:
 
 def attended(arrays: dict[str, np.ndarray]) -> Iterator[Section]:
     """The attention of each head while the first sentence is translated."""
-    cells = []
-    for head in heads_named(arrays["head"]):
-        sides = [[piece for piece in arrays[f"{side}_pieces"][0].tolist() if piece] for side in SIDES[head.kind]]
-        weights = arrays[f"{head.kind}_{head.layer}"][0, head.head - 1].astype(float)
-        for query, key in np.ndindex(*map(len, sides)):
-            names = (f"{at + 1} {pieces[at]}" for at, pieces in zip((query, key), sides, strict=True))
-            cells.append((str(head), *names, weights[query, key]))
-    table = pd.DataFrame(cells, columns=["head", "query", "key", "weight"])
+    tables = []
+    for kind, number in dict.fromkeys((head.kind, head.layer) for head in heads_named(arrays["head"])):
+        own = weights_of(arrays, f"{kind}_{number}")
+        tables.append(own.assign(head=f"{kind}{number}." + own["head"].astype(str)))
+    table = pd.concat(tables, ignore_index=True)
     chart = views.heat_map(table, x="key", y="query", value="weight", choose="head")
     view = View("attention", "attention of a head, from queries to keys", chart)
     yield Section("Attention of each head to one sentence", (view,), folded=True)

@@ -25,8 +25,9 @@ from headcount.heads.replication import half_effects, match, same_pairs, shares
 from headcount.heads.results import Results, Row, Study
 from headcount.heads.roles import NEAR, positional_heads
 from headcount.heads.statistics import LOSS
-from headcount.heads.table import ALL, CUTTING_UNITS, UNITS, Rows, cuts, cutting, framed, guarded, importance
+from headcount.heads.table import ALL, CUTTING_UNITS, UNITS, Rows, cuts, cutting, framed, importance
 from headcount.heads.twin_shares import largest_share, twin_shares
+from headcount.report.page import guarded
 from headcount.statistics.bootstrap import Floats
 from headcount.statistics.max_t import DRAWS, ERROR
 

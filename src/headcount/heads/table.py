@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import product
-from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -23,15 +22,16 @@ from headcount.heads.shapley import values
 from headcount.heads.signal_detection import sensitivity
 from headcount.heads.statistics import LOSS
 from headcount.heads.twin_shares import Shares, circuits, encoder_limit, twin_shares
+from headcount.report.page import guarded
 from headcount.statistics.max_t import EffectTable, Ratio
 
 Rows = Iterator[Row]
-Found = TypeVar("Found")
 ALL = "all heads"
 WHOLE = "whole model"
 DEVIATIONS = "standard deviations"
 UNITS = {"accuracy": POINTS, "sensitivity": POINTS, "margin": SENTENCE, LOSS: SENTENCE, "bleu": "BLEU"}
 UNITS |= {"interaction": SENTENCE}
+SHARES = ("accuracy", "sensitivity")  # of pairs, in %
 ROLE_UNITS = {"distance": "tokens", "entropy": "nats"}  # all others are shares
 CUTTING_UNITS = {"loss": "nats a token", "worst": "%", "bleu": "BLEU"}
 CURVE_UNITS = {"accuracy": "%", "margin": SENTENCE, "effect": SENTENCE}
@@ -43,6 +43,9 @@ def of_effects(table: EffectTable, kind: str, endpoint: str, loss: str = "") -> 
         measure = loss if table.columns[column] == LOSS else endpoint
         if measure:
             figures = cell((row, column), table.estimate, table.low, table.high)
+            if measure in SHARES:  # of pairs, so the whole model's can fall to 0 and rise to 100
+                whole = float(table.whole[column])
+                figures = figures[0], max(figures[1], -whole), min(figures[2], 100 - whole)
             p, verdict = float(table.p[row, column]), str(table.verdict[row, column])
             names = table.rows[row], f"{kind}.{measure}", table.columns[column]
             yield Row(*names, *figures, p, verdict, unit=UNITS[measure])
@@ -271,18 +274,6 @@ def run_rows(run: Results, debug: bool = False) -> tuple[list[Row], list[str]]:
         if run.parts.keys() >= set(parts):
             rows += guarded(function.__name__, lambda each=function: each(run), flags, debug)  # type: ignore[misc]
     return rows, flags
-
-
-def guarded(name: str, make: Callable[[], Iterable[Found]], flags: list[str], debug: bool) -> list[Found]:
-    """What `make` gives; where it fails nothing, and a flag: whatever is wrong with one part, the others are right.
-    debug: raise the exception."""
-    try:
-        return list(make())
-    except Exception as error:
-        if debug:
-            raise
-        flags.append(f"'{name}' is missing, since it failed: {type(error).__name__}: {error}")
-        return []
 
 
 def framed(rows: Iterable[Row]) -> pd.DataFrame:

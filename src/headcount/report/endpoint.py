@@ -7,12 +7,14 @@ import numpy as np
 
 from headcount.errors import InputError
 from headcount.evaluation.metrics import tokenizer_of
+from headcount.report.rows import grouped
 from headcount.report.runs import RunResult, Sweep, finite
 from headcount.statistics.bootstrap import Floats, bleu_of, bootstrapped_bleu, sentence_counts
-from headcount.statistics.comparison import Comparison, Interaction, compare, interaction, sentence_variance
+from headcount.statistics.comparison import ERROR, Comparison, compare, interaction, sentence_variance
 
 ROUNDING = 0.01  # BLEU
 UNSAMPLED = "Intervals are over seeds, on this test set; they do not account for the choice of its sentences."
+Scores = Sequence[Sequence[float]]  # of the runs of each row
 
 
 @dataclass(frozen=True)
@@ -21,14 +23,15 @@ class Endpoint:
 
     splits: the held-out splits that it is computed on. sentences: the number of sentences of these, the mean over
     corpora if each seed has one; 0 if text is missing. scores: by row and run. counts: by row and run, from
-    `sentence_counts`; empty if text is missing. flags: warnings for the reader. corpora: the number of corpora, each
-    with sentences of its own; 1 if all runs share one.
+    `sentence_counts`; resampled: bootstrapped scores [resample, run] by row; both empty if text is missing. flags:
+    warnings for the reader. corpora: the number of corpora, each with sentences of its own; 1 if all runs share one.
     """
 
     splits: tuple[str, ...]
     sentences: int
-    scores: tuple[tuple[float, ...], ...]
-    counts: tuple[tuple[Floats, ...], ...]
+    scores: Scores
+    counts: Sequence[Sequence[Floats]]
+    resampled: Sequence[Floats]
     comparison: Comparison
     flags: tuple[str, ...] = ()
     corpora: int = 1
@@ -44,43 +47,49 @@ def bleu_endpoint(sweep: Sweep, resamples: int) -> Endpoint:
     splits, flags = _complete_splits(sweep)
     corpora = len({run.seed for run in sweep.runs}) if sweep.corpora else 1
     if "test" not in splits:
+        flags += [] if sweep.corpora else [UNSAMPLED]
         scores = [row.figures("test.bleu") for row in sweep.rows]
-        unsampled = () if sweep.corpora else (UNSAMPLED,)
-        comparison = compare(scores, percent=True, blocks=sweep.blocks)
-        return Endpoint(("test",), 0, _frozen(scores), (), comparison, (*flags, *unsampled), corpora)
+        return Endpoint(("test",), 0, scores, (), (), compared(sweep, scores, (), 0), tuple(flags), corpora)
     try:
         tokenizer = tokenizer_of(str(sweep.runs[0].figure("test.signature.bleu")))
     except InputError as error:
         raise InputError(f"{sweep.runs[0].directory / 'metrics.json'}: {error}; evaluate the runs again") from error
     counts = [[_counts(run, splits, tokenizer, flags) for run in row.runs] for row in sweep.rows]
     scores = [[float(bleu_of(run.sum(axis=0))) for run in row] for row in counts]
-    if sweep.corpora:
-        least = _sentence_variance(sweep, counts, resamples)
-        comparison = compare(scores, least=[least] * len(scores), percent=True, blocks=sweep.blocks)
-    else:
-        comparison = compare(scores, _sampling(counts, resamples), percent=True)
-    sentences, frozen = round(np.mean([len(run) for row in counts for run in row])), tuple(map(tuple, counts))
-    return Endpoint(tuple(splits), sentences, _frozen(scores), frozen, comparison, tuple(flags), corpora)
+    sentences = round(np.mean([len(run) for row in counts for run in row]))
+    resampled = _resampled(sweep, counts, resamples)
+    comparison = compared(sweep, scores, resampled, sentences)
+    return Endpoint(tuple(splits), sentences, scores, counts, resampled, comparison, tuple(flags), corpora)
 
 
-def _sampling(counts: Sequence[Sequence[Floats]], resamples: int) -> Interaction:
-    """What the draw of sentences adds to differences. counts: by row and run, on the same sentences."""
-    rows = [index for index, row in enumerate(counts) for _ in row]
-    every = np.stack([run for row in counts for run in row])  # [run, sentence, 10]
-    return interaction(bootstrapped_bleu(every, resamples), rows, every.shape[1])
-
-
-def _sentence_variance(sweep: Sweep, counts: Sequence[Sequence[Floats]], resamples: int) -> float:
-    """The `sentence_variance` of the corpora that two rows or more share."""
+def compared(
+    sweep: Sweep, scores: Scores, resampled: Sequence[Floats], sentences: int, error: float = ERROR
+) -> Comparison:
+    """Rows, or values of a setting that all rows have the seeds of, compared by BLEU over seeds and the draw of
+    sentences. resampled: as in `Endpoint`; empty to ignore that draw. error: of the family."""
+    if not resampled:
+        return compare(scores, error=error, percent=True, blocks=sweep.blocks)
+    if not sweep.corpora:
+        of_runs = [row for row, own in enumerate(resampled) for _ in own.T]
+        sampling = interaction(np.concatenate(resampled, axis=1), of_runs, sentences)
+        return compare(scores, sampling, error, percent=True)
     corpora: dict[int, list[Floats]] = {}
-    for row, own in zip(sweep.rows, counts, strict=True):
-        for run, counted in zip(row.runs, own, strict=True):
-            corpora.setdefault(run.seed, []).append(counted)
-    return sentence_variance(bootstrapped_bleu(np.stack(runs), resamples) for runs in corpora.values() if len(runs) > 1)
+    for row, own in zip(sweep.rows, resampled, strict=False):
+        for run, column in zip(row.runs, own.T, strict=True):
+            corpora.setdefault(run.seed, []).append(column)
+    least = sentence_variance(np.stack(own, axis=1) for own in corpora.values() if len(own) > 1)
+    return compare(scores, error=error, least=[least] * len(scores), percent=True, blocks=sweep.blocks)
 
 
-def _frozen(scores: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
-    return tuple(map(tuple, scores))
+def _resampled(sweep: Sweep, counts: Sequence[Sequence[Floats]], number: int) -> list[Floats]:
+    """Bootstrapped BLEU by row, with the same resamples for all runs on the same sentences."""
+    corpora = grouped(sweep.runs, lambda run: str(run.seed) if sweep.corpora else "")
+    known = dict(zip([run.name for run in sweep.runs], [run for row in counts for run in row], strict=True))
+    columns: dict[str, Floats] = {}
+    for own in corpora.values():
+        scores = bootstrapped_bleu(np.stack([known[run.name] for run in own]), number)
+        columns |= zip([run.name for run in own], scores.T, strict=True)
+    return [np.stack([columns[run.name] for run in row.runs], axis=1) for row in sweep.rows]
 
 
 def _complete_splits(sweep: Sweep) -> tuple[list[str], list[str]]:
@@ -93,11 +102,10 @@ def _complete_splits(sweep: Sweep) -> tuple[list[str], list[str]]:
             f"references ({split}.ref)": [run.name for run in sweep.runs if split not in run.references],
             f"translations ({split}.hyp)": [run.name for run in sweep.runs if split not in run.hypotheses],
         }
-        missing = [(what, names) for what, names in lacking.items() if names]
-        if not missing:
+        if not any(lacking.values()):
             complete.append(split)
         elif len(lacking[f"{split}.bleu"]) < len(sweep.runs):
-            (what, (first, *others)), *_ = missing
+            what, (first, *others) = next(each for each in lacking.items() if each[1])
             more = f" and {len(others)} other runs" if others else ""
             flags.append(f"The verdicts on BLEU do not use the {split} sentences: no {what} of {first}{more}.")
     return complete, flags

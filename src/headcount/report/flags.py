@@ -3,8 +3,7 @@
 from typing import Any
 
 from headcount.report.runs import RunResult, Sweep, finite
-from headcount.report.table import mean
-from headcount.report.verdicts import deviations, listed
+from headcount.report.verdicts import deviations, listed, mean
 from headcount.statistics.comparison import Comparison
 
 CONSTANT = 0.01  # the relative difference at which a figure is not constant

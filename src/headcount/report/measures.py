@@ -1,18 +1,19 @@
 """Measures of a study: figures that every run has, by split, and the rows compared by each."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
 
 import numpy as np
 import pandas as pd
 
 from headcount.evaluation.metrics import METRICS, PRIMARY
+from headcount.report.endpoint import Scores
 from headcount.report.study import Study
+from headcount.report.verdicts import pair_verdict
 from headcount.statistics.bootstrap import Floats, bleu_of
 from headcount.statistics.comparison import Comparison
 
-Scores = Sequence[Sequence[float]]
 GROUPS = 4  # of sentences by length
 
 
@@ -27,44 +28,30 @@ class Measure:
     higher: bool | None = True
     within: float | None = None
 
-    def table(self, study: Study, **more: Any) -> pd.DataFrame:
-        """A line for each row: row, mean, low, high (95 % interval over seeds), runs as text, measure; and `more`."""
-        compared = self.comparison
-        halves = [compared.half_width(row) or 0.0 for row in range(len(compared.means))]
-        means, half = np.array(compared.means), np.array(halves)
-        runs = [" ".join(f"{value:.5g}" for value in row) for row in self.scores]
-        columns = {"row": study.labels, "mean": means, "low": means - half, "high": means + half, "runs": runs}
-        return pd.DataFrame({**columns, "measure": self.name, **more})
 
-
+@cache
 def measures(study: Study) -> list[Measure]:
     """The primary endpoint, then metrics and losses of each split, then lengths of translations and of sentences."""
     endpoint, margins = study.endpoint, study.margins
     found = [Measure(endpoint.name, endpoint.scores, endpoint.comparison, True, margins.bleu)]
     for split in study.sweep.runs[0].metrics:
         for key, metric in METRICS.items():
-            if scores := _of_all(study, f"{split}.{key}"):
+            if study.whole(scores := [row.figures(f"{split}.{key}") for row in study.rows]):
                 within = margins.bleu if key == PRIMARY else None
-                name, higher = f"{split} {metric.label}", metric.higher_is_better
-                found.append(Measure(name, scores, study.compare(scores, percent=True), higher, within))
-        if losses := _of_all(study, f"{split}.loss"):
-            margin = margins.loss if split == "valid" else None
-            name = f"{'validation' if split == 'valid' else split} loss, nats"
-            found.append(Measure(name, losses, study.compare_losses(losses), False, margin))
+                compared, higher = study.compare(scores, percent=True), metric.higher_is_better
+                found.append(Measure(f"{split} {metric.label}", scores, compared, higher, within))
+        if study.whole(losses := [row.figures(f"{split}.loss") for row in study.rows]):
+            name, margin = ("validation", margins.loss) if split == "valid" else (split, None)
+            found.append(Measure(f"{name} loss, nats", losses, study.compare_losses(losses), False, margin))
     if endpoint.counts:
-        sums = [[run.sum(axis=0) for run in row] for row in endpoint.counts]
-        ratios = [[float(run[-2] / run[-1]) for run in row] for row in sums]
-        penalties = [[brevity_penalty(run[-2], run[-1]) for run in row] for row in sums]
+        lengths = [[run.sum(axis=0)[-2:].tolist() for run in row] for row in endpoint.counts]
+        ratios = [[length / reference for length, reference in row] for row in lengths]
+        penalties = [[brevity_penalty(*each) for each in row] for row in lengths]
         found.append(Measure("length ratio", ratios, study.compare(ratios), None))
         found.append(Measure("brevity penalty", penalties, study.compare(penalties)))
-        found += [
-            Measure(f"BLEU, {name} tokens", each, study.compare(each, percent=True), None)
-            for name, each in by_length(endpoint.counts).items()
-        ]
-    unique: dict[str, Measure] = {}
-    for measure in found:  # the endpoint may be that of a split
-        unique.setdefault(measure.name, measure)
-    return list(unique.values())
+        for name, each in by_length(endpoint.counts).items():
+            found.append(Measure(f"BLEU, {name} tokens", each, study.compare(each, percent=True), None))
+    return [found[0], *(each for each in found[1:] if each.name != endpoint.name)]  # which may be that of a split
 
 
 def brevity_penalty(length: float, reference: float) -> float:
@@ -72,7 +59,7 @@ def brevity_penalty(length: float, reference: float) -> float:
     return float(np.exp(min(0.0, 1 - reference / length))) if length else 0.0
 
 
-def by_length(rows: Sequence[Sequence[Floats]]) -> dict[str, Scores]:
+def by_length(rows: Sequence[Sequence[Floats]]) -> Mapping[str, Scores]:
     """BLEU by row and run of about equally many sentences, by the tokens of their references, the shortest first (after
     Bahdanau et al. 2015, Figure 2). Without groups in which a run has no sentence; none if fewer than two are left.
 
@@ -81,17 +68,36 @@ def by_length(rows: Sequence[Sequence[Floats]]) -> dict[str, Scores]:
     lengths = np.concatenate([run[:, -1] for row in rows for run in row])
     bounds = np.unique(np.quantile(lengths, np.linspace(0, 1, GROUPS + 1)[1:], method="inverted_cdf"))
     groups: dict[str, Scores] = {}
-    longest = -np.inf
-    for bound in bounds:
-        chosen = [[run[(run[:, -1] > longest) & (run[:, -1] <= bound)] for run in row] for row in rows]
-        shortest, longest = int(lengths[lengths > longest].min()), bound
+    for before, bound in zip([-np.inf, *bounds], bounds, strict=False):
+        chosen = [[run[(run[:, -1] > before) & (run[:, -1] <= bound)] for run in row] for row in rows]
+        shortest = int(lengths[lengths > before].min())
         if all(len(run) for row in chosen for run in row):
             name = f"{shortest} to {bound:g}" if shortest < bound else f"{bound:g}"
             groups[name] = [[float(bleu_of(run.sum(axis=0))) for run in row] for row in chosen]
     return groups if len(groups) > 1 else {}
 
 
-def _of_all(study: Study, path: str) -> Scores:
-    """The figure at a path by row and run; empty if a run lacks it."""
-    scores = [row.figures(path) for row in study.rows]
-    return scores if study.whole(scores) else []
+def row_lines(study: Study) -> pd.DataFrame:
+    """A line for each measure and row: measure, row, mean, low, high (95 % interval over seeds), runs as text."""
+    found = []
+    for measure in measures(study):
+        for row, (label, mean) in enumerate(zip(study.labels, measure.comparison.means, strict=True)):
+            half = measure.comparison.half_width(row) or 0.0
+            runs = " ".join(f"{score:.5g}" for score in measure.scores[row])
+            line = {"measure": measure.name, study.label: label, "mean": mean, "low": mean - half, "high": mean + half}
+            found.append({**line, "runs": runs})
+    return pd.DataFrame(found)
+
+
+def pair_lines(study: Study) -> pd.DataFrame:
+    """A line for each measure of which more or less is better, and pair of rows: measure, pair, difference, low, high,
+    verdict, and the kind of verdict."""
+    labels, found = study.labels, []
+    for measure in measures(study):
+        for each in measure.comparison.differences if measure.higher is not None else ():
+            line = {"measure": measure.name, "pair": f"{labels[each.first]} − {labels[each.second]}"}
+            ends = dict(zip(("low", "high"), each.interval, strict=True))
+            verdict = pair_verdict(each, labels, measure.within, bool(measure.higher))
+            kind = each.verdict(measure.within or 0.0)
+            found.append({**line, "difference": each.value, **ends, "kind": kind, "verdict": verdict})
+    return pd.DataFrame(found)

@@ -6,9 +6,10 @@ import gzip
 import html as entities
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import altair as alt
 import vl_convert
@@ -19,6 +20,7 @@ from tabulate import tabulate
 from headcount.files import write_text
 from headcount.report.views import CONFIG
 
+Found = TypeVar("Found")
 # For a separate file, which has no page to take its colour from.
 ALONE = "<style>:root{color:#1f2328;background:none}@media (prefers-color-scheme:dark){:root{color:#d7dce2}}</style>"
 
@@ -184,3 +186,15 @@ def bundle() -> str:
     """Vega, Vega-Lite and Vega-Embed as a script, which sets `window.vegaEmbed`."""
     script: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def guarded(name: str, make: Callable[[], Iterable[Found]], flags: list[str], debug: bool) -> list[Found]:
+    """What `make` gives; where it fails nothing, and a flag: whatever is wrong with one part, the others are right.
+    debug: raise the exception."""
+    try:
+        return list(make())
+    except Exception as error:
+        if debug:
+            raise
+        flags.append(f"'{name}' is missing, since it failed: {type(error).__name__}: {error}")
+        return []

@@ -1,27 +1,30 @@
 """Read the runs of a sweep from disk."""
 
-import csv
-import io
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
+
+import pandas as pd
 
 from headcount.data.corpora.text import read_lines
 from headcount.errors import InputError, reason
 from headcount.evaluation.metrics import PRIMARY
 from headcount.files import read_bytes
-from headcount.report.rows import differing_settings, make_rows, name_rows, natural_order
+from headcount.report.rows import differing_settings, grouped, make_rows, natural_order, parsed, tune
 from headcount.report.runs import CORPUS, Config, RunResult, Sweep, Unfinished, finite
-from headcount.report.tuning import tune
 from headcount.run.directory import is_finished, read_metrics, read_settings
 from headcount.run.kept import unpack
 from headcount.run.sweep import begun_jobs, read_plan, why_unfinished
 from headcount.settings import Design, at, named_by, within
 
 MOST_TEXT = 2**28  # bytes of translations, or of curves
-NEEDED = ("seed", f"test.{PRIMARY}", f"test.signature.{PRIMARY}")  # figures of every finished run
+SIGNATURE = f"test.signature.{PRIMARY}"
+NEEDED = ("seed", f"test.{PRIMARY}", SIGNATURE)  # figures of every finished run
+ELSE = "so their scores can't be compared; make a sweep directory of each"
 
 
 def read_sweep(path: Path, tuned: str | None = None, text: str | None = None) -> Sweep:
@@ -44,111 +47,91 @@ def read_sweep(path: Path, tuned: str | None = None, text: str | None = None) ->
 
 
 def _read_directory(directory: Path, tuned: str | None, text: str | None) -> Sweep:
-    plan = read_plan(directory)
-    jobs = plan.jobs | {name: [] for name in sorted(begun_jobs(directory), key=natural_order) if name not in plan.jobs}
+    plan = read_plan(directory).jobs
+    jobs = plan | {name: [] for name in sorted(begun_jobs(directory), key=natural_order) if name not in plan}
     if not jobs:
         raise InputError(
             f"sweep={directory}: holds no run (a folder with a config.yaml); give the directory of a sweep"
         )
     results = [_read_run(name, directory / name, text) for name in jobs]
     runs = [result for result in results if isinstance(result, RunResult)]
-    unfinished = [result for result in results if isinstance(result, Unfinished)]
+    unfinished = tuple(result for result in results if isinstance(result, Unfinished))
     if not runs:
-        raise InputError(
-            f"sweep={directory}: none of its {len(jobs)} runs is finished yet; "
-            f"{unfinished[0].name}: {unfinished[0].why}"
-        )
-    corpora = _own_corpora(runs)
-    place = {name: number for number, name in enumerate(jobs)}
-    whole = [run for group in (corpora or {"": runs}).values() for run in _with_references(group)]
-    runs = sorted(whole, key=lambda run: place[run.name])
-    references = {} if corpora else runs[0].references
+        first = unfinished[0]
+        raise InputError(f"sweep={directory}: none of its {len(jobs)} runs is finished yet; {first.name}: {first.why}")
+    runs, corpora = _with_references(runs)
     of_seeds: tuple[str, ...] = CORPUS if corpora else ()
-    tuning = None
+    tried, left_out = None, []
     if tuned is not None:
-        runs, tuning = tune(runs, tuned, of_seeds)
-        of_seeds = (*of_seeds, *tuning.together)
+        every = runs
+        runs, tried, together = tune(every, tuned, of_seeds)
+        of_seeds, left_out = (*of_seeds, *together), [run for run in every if run not in runs]
     design, notes = _design(runs[0]), []
     if any(_design(run) != design for run in runs):
         notes.append(f"The runs do not all name the same study; this report takes that of {runs[0].name}.")
-    differing = differing_settings(runs)
     if corpora:
         notes.append(
             "Each seed has a corpus of its own, with test sentences of its own: the verdicts are on corpora of this "
             "kind, not on one of them."
         )
-    given = {job: {named_by(each): each.partition("=")[2] for each in overrides} for job, overrides in jobs.items()}
-    names, label = name_rows(runs, given, design, of_seeds, notes)
-    rows, repeated = make_rows(runs, names, notes, of_seeds)
+    given = {job: {named_by(word): parsed(word.partition("=")[2]) for word in words} for job, words in jobs.items()}
+    rows, label, repeated = make_rows(runs, given, design, of_seeds, notes)
+    references = {} if corpora else runs[0].references
     sources = {
-        split: found for split, lines in references.items() if (found := _sources(runs, split, len(lines), text))
+        split: found
+        for split, lines in references.items()
+        for run in reversed(runs)
+        if len(found := run.sources.get(split, ())) == len(lines)
     }
     return Sweep(
         directory=directory,
         jobs=len(jobs),
         design=replace(design, label=label),
         rows=rows,
-        unfinished=tuple(unfinished),
-        differing=differing,
-        corpora=bool(corpora),
+        unfinished=unfinished,
+        differing=differing_settings(runs),
+        corpora=corpora,
         references=references,
         sources=sources,
         notes=tuple(notes),
-        tuning=tuning,
-        repeated=repeated,
+        left_out=(*repeated, *left_out),
+        tried=tried,
     )
 
 
 def _read_run(name: str, directory: Path, text: str | None) -> RunResult | Unfinished:
-    config_path = directory / "config.yaml"
+    config_path, path = directory / "config.yaml", directory / "metrics.json"
     if not is_finished(directory) or not config_path.is_file():
         return Unfinished(name, why_unfinished(directory))
-    metrics = read_metrics(directory)
-    config = read_settings(config_path)
-    if not isinstance(config, dict):
-        raise InputError(f"{config_path}: not the config of a run")
-    for path in NEEDED:
-        value = at(metrics, path)
-        whole = path != "seed" or (finite(value) and float(value).is_integer())
-        if value is None or not whole or not (finite(value) or ".signature." in path):
+    metrics, config = read_metrics(directory), read_settings(config_path)
+    for needed in NEEDED:
+        value = at(metrics, needed)
+        good = value is not None if needed == SIGNATURE else finite(value)
+        if not good or (needed == "seed" and value != int(value)):
             raise InputError(
-                f"{directory / 'metrics.json'}: has no {path}, although the run is marked as finished; move the file "
-                "away, and start the sweep again"
+                f"{path}: has no {needed}, although the run is marked as finished; move the file away, and start the "
+                "sweep again"
             )
     if not isinstance(at(metrics, "test.contrastive") or {}, dict):
-        raise InputError(
-            f"{directory / 'metrics.json'}: test.contrastive is no group of figures; evaluate the run again"
-        )
-    return RunResult(
-        name,
-        directory,
-        config,
-        metrics,
-        _read_curves(directory / "logs" / "metrics.csv"),
-        _read_lines(directory, config, metrics, "hyp"),
-        _read_lines(directory, config, metrics, "ref", text),
-    )
+        raise InputError(f"{path}: test.contrastive is no group of figures; evaluate the run again")
+    splits = [split for split in metrics if finite(at(metrics, f"{split}.{PRIMARY}"))]
+    texts = [
+        {split: lines for split in splits if (lines := _text(directory, config, split, kind, text))}
+        for kind in ("hyp", "ref", "src")
+    ]
+    return RunResult(name, directory, config, metrics, _curves(directory / "logs" / "metrics.csv"), *texts)
 
 
-def _read_lines(
-    directory: Path, config: Config, metrics: Config, kind: str, text: str | None = None
-) -> dict[str, list[str]]:
-    """The lines of <split>.<kind>.<language> of every split that was scored, else of `text`. kind: hyp or ref."""
-    lines = {}
-    for split in (name for name in metrics if finite(at(metrics, f"{name}.{PRIMARY}"))):
-        found = sorted(directory.glob(f"{split}.{kind}.*"))
-        # A copy of somebody's, such as test.hyp.bak, is not what the run wrote; but not every config has the language.
-        own = [path for path in found if path.name.endswith(f".{at(config, 'data.target')}")]
-        if own or found:
-            lines[split] = _lines((own or found)[0])
-        elif text is not None:
-            lines[split] = _side(text, split, config, "target")
-    return lines
-
-
-def _side(text: str, split: str, config: Config, side: str) -> list[str]:
-    """The lines of <split>.<language> in a directory of text. side: source or target."""
-    path = Path(text, f"{split}.{at(config, f'data.{side}')}")
+def _text(directory: Path, config: Config, split: str, kind: str, text: str | None) -> list[str] | None:
+    """The lines of <split>.<kind>.<language>, None if there is no such file. kind: hyp, ref or src; the latter two may
+    be those of <split>.<language> in `text`."""
+    language = at(config, "data.source" if kind == "src" else "data.target")
+    found = sorted(directory.glob(f"{split}.{kind}.*"))
+    # A copy of somebody's, such as test.hyp.bak, is not what the run wrote; but not every config has the language.
+    own = [path for path in found if path.name.endswith(f".{language}")]
+    if found or text is None or kind == "hyp":
+        return _lines((own or found)[0]) if found else None
+    path = Path(text, f"{split}.{language}")
     return read_lines(path if path.is_file() else f"{path}.gz")
 
 
@@ -159,102 +142,70 @@ def _lines(path: Path) -> list[str]:
         raise InputError(f"{path}: not UTF-8 text ({reason(error)})") from error
 
 
-def _read_curves(path: Path) -> dict[str, list[tuple[int, float]]]:
-    """(step, value) of each column of Lightning's CSV, without empty cells and text."""
-    curves: dict[str, list[tuple[int, float]]] = {}
-    if not path.is_file():
-        return curves
+def _curves(path: Path) -> pd.DataFrame:
+    """The numbers of Lightning's CSV; a cell that is none is not a number."""
+    if not path.is_file() or not path.stat().st_size:
+        return pd.DataFrame()
     try:
-        rows = list(csv.DictReader(io.StringIO(read_bytes(path, MOST_TEXT).decode(errors="replace"), newline="")))
-    except (csv.Error, OSError) as error:
+        table = pd.read_csv(path, dtype=str, encoding_errors="replace", on_bad_lines="skip")
+    except (ValueError, OSError) as error:
         raise InputError(f"{path}: no learning curves ({reason(error)})") from error
-    for row in rows:
-        for name, cell in row.items():
-            try:
-                curves.setdefault(name, []).append((int(row["step"]) + 1, float(cell)))
-            except (TypeError, ValueError, KeyError):
-                continue
-    return curves
+    return table.apply(pd.to_numeric, errors="coerce")
 
 
-def _own_corpora(runs: Sequence[RunResult]) -> dict[str, list[RunResult]]:
-    """The runs on each corpus, if each seed has one of its own, the same in every row; else empty."""
-    corpora: dict[str, list[RunResult]] = {}
-    for run in runs:
-        corpora.setdefault(run.own_corpus, []).append(run)
-    pairs = {(run.seed, run.own_corpus) for run in runs}
-    if not len(pairs) == len({run.seed for run in runs}) == len(corpora) > 1:
-        return {}
-    # They are scored alike, and on other sentences: else it is one test set, of which the sentences are drawn once.
-    kinds = {(run.corpus, str(run.figure(f"test.signature.{PRIMARY}"))) for run in runs}
-    tested = [
-        next((run.references["test"] for run in own if "test" in run.references), None) for own in corpora.values()
-    ]
-    known = [tuple(lines) for lines in tested if lines is not None]
-    if len(kinds) > 1 or len(set(known)) < len(known):
-        return {}
+def _with_references(runs: Sequence[RunResult]) -> tuple[list[RunResult], bool]:
+    """The runs, each with all references of its corpus, and whether each seed has a corpus of its own, the same in
+    every row. Raises InputError if runs were tested on different references, or scored differently."""
+    apart = "were scored differently (BLEU {}); evaluate one of them again"
+    _alike(runs, lambda run: str(run.figure(SIGNATURE)), apart)
+    groups = grouped(runs, lambda run: run.key(CORPUS))
+    corpora = _own_corpora(runs, groups)
+    found: dict[str, RunResult] = {}
+    for group in groups.values() if corpora else [runs]:
+        if not all("test" in run.references for run in group):
+            _alike(group, lambda run: run.corpus, f"were trained on different corpora ({{}}), {ELSE}")
+        references: dict[str, Sequence[str]] = {}
+        for split in dict.fromkeys(split for run in group for split in (*run.references, *run.hypotheses)):
+            words = f"were tested on different references ({split}.ref), {ELSE}"
+            lines = _alike(group, partial(_known, split=split), words)
+            references |= {split: lines} if lines else {}
+            for run in group:
+                if lines and (count := len(run.hypotheses.get(split, lines))) != len(lines):
+                    raise InputError(
+                        f"{run.directory}: its {split}.hyp has {count} lines, and the references have {len(lines)}; "
+                        "evaluate the run again"
+                    )
+        found |= {run.name: replace(run, references=references) for run in group}
+    return [found[run.name] for run in runs], corpora
+
+
+def _known(run: RunResult, split: str) -> tuple[str, ...] | None:
+    return tuple(run.references[split]) if split in run.references else None
+
+
+def _own_corpora(runs: Sequence[RunResult], groups: dict[str, list[RunResult]]) -> bool:
+    """Whether each seed has a corpus of its own, the same in every row. groups: the runs on each corpus."""
+    seeds = {run.seed for run in runs}
+    if not len({(run.seed, run.key(CORPUS)) for run in runs}) == len(seeds) == len(groups) > 1:
+        return False
+    # They are of other sentences: else it is one test set, of which the sentences are drawn once.
+    tested = [next(filter(None, (_known(run, "test") for run in own)), None) for own in groups.values()]
+    known = [lines for lines in tested if lines is not None]
     # With one run on each, the seeds may differ by chance, as where two corpora are compared by a run of each.
-    several = any(len(group) > 1 for group in corpora.values())
-    return corpora if several or all(within(name, CORPUS) for name in differing_settings(runs)) else {}
+    several = any(len(own) > 1 for own in groups.values())
+    return len(set(known)) == len(known) and (several or all(within(name, CORPUS) for name in differing_settings(runs)))
 
 
-def _with_references(runs: Sequence[RunResult]) -> list[RunResult]:
-    """The runs, each with all references of their corpus. Raises InputError if they were tested on different ones."""
-    first = _usual(runs, lambda run: (run.corpus, str(run.figure(f"test.signature.{PRIMARY}"))))
-    for run in runs:
-        unread = "test" not in run.references or "test" not in first.references
-        if unread and run.corpus != first.corpus:
-            raise InputError(
-                f"{first.directory} and {run.directory} were trained on different corpora ({first.corpus} and "
-                f"{run.corpus}), so their scores can't be compared; make a sweep directory of each"
-            )
-        signatures = [each.figure(f"test.signature.{PRIMARY}") for each in (first, run)]
-        if signatures[0] != signatures[1]:
-            raise InputError(
-                f"{first.directory} and {run.directory} were scored differently (BLEU {signatures[0]} and "
-                f"{signatures[1]}); evaluate one of them again"
-            )
-    splits = dict.fromkeys(split for run in runs for split in (*run.references, *run.hypotheses))
-    references = {split: lines for split in splits if (lines := _references(runs, split)) is not None}
-    return [replace(run, references=references) for run in runs]
-
-
-def _usual(runs: Sequence[RunResult], key: Callable[[RunResult], Hashable]) -> RunResult:
-    """The first of the runs that are most alike by `key`, so that an odd one is compared to the others."""
-    keys = [key(run) for run in runs]
-    return runs[keys.index(Counter(keys).most_common(1)[0][0])]
-
-
-def _references(runs: Sequence[RunResult], split: str) -> Sequence[str] | None:
-    """The references of a split, None if no run has them. Raises InputError if runs differ."""
-    having = [run for run in runs if split in run.references]
-    if not having:
-        return None
-    known = _usual(having, lambda run: tuple(run.references[split]))
-    lines = known.references[split]
-    for run in runs:
-        if run.references.get(split, lines) != lines:
-            raise InputError(
-                f"{known.directory} and {run.directory} were tested on different references ({split}.ref), so their "
-                "scores can't be compared; make a sweep directory of each"
-            )
-        count = len(run.hypotheses.get(split, lines))
-        if count != len(lines):
-            raise InputError(
-                f"{run.directory}: its {split}.hyp has {count} lines, and the references of {known.directory} have "
-                f"{len(lines)}; evaluate the run again"
-            )
-    return lines
-
-
-def _sources(runs: Sequence[RunResult], split: str, number: int, text: str | None) -> list[str]:
-    """The sources of a split, from the first run that has as many as there are references, or from a directory of text;
-    empty if none has them."""
-    for path in (path for run in runs for path in run.directory.glob(f"{split}.src.*")):
-        lines = _lines(path)
-        if len(lines) == number:
-            return lines
-    return [] if text is None else _side(text, split, runs[0].config, "source")
+def _alike(runs: Sequence[RunResult], value: Callable[[RunResult], Any], words: str) -> Any:
+    """The value of all runs but those where it is None. Raises InputError with `words` of one of the usual and one of
+    the odd runs."""
+    values = [value(run) for run in runs]
+    usual = Counter(each for each in values if each is not None).most_common(1)
+    for run, each in zip(runs, values, strict=True):
+        if each is not None and each != usual[0][0]:
+            first = runs[values.index(usual[0][0])]
+            raise InputError(f"{first.directory} and {run.directory} {words.format(f'{usual[0][0]} and {each}')}")
+    return usual[0][0] if usual else values[0]
 
 
 def _design(run: RunResult) -> Design:

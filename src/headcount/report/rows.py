@@ -1,161 +1,118 @@
-"""Rows of a study: which runs differ only in their seed, and a short name for each row."""
+"""Rows of a study: what jobs were typed with but for their seed; and the choice of a setting for each row."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import yaml
 
-from headcount.report.runs import Row, RunResult, key_of, names_rows
+from headcount.errors import InputError
+from headcount.report.runs import Row, RunResult, finite, key_of, separates_rows
 from headcount.settings import Design, at, typed, within
 
-LONGEST = 40  # characters of the name of a row
+LONGEST = 40  # characters of settings with their names; where they are longer, words stand alone
+Jobs = Mapping[str, Mapping[str, Any]]
 
 
-def name_rows(
-    runs: Sequence[RunResult],
-    jobs: Mapping[str, Mapping[str, str]],
-    design: Design,
-    of_seeds: Sequence[str],
-    notes: list[str],
-) -> tuple[dict[str, Row], str | None]:
-    """The row of each run, as yet without runs, and a label for all rows, if a single setting names them.
+def make_rows(
+    runs: Sequence[RunResult], jobs: Jobs, design: Design, of_seeds: Sequence[str], notes: list[str]
+) -> tuple[tuple[Row, ...], str | None, list[RunResult]]:
+    """The rows in their order, a label for all of them if a single setting names them, and the runs that are left out,
+    with the seed of another run of their row.
 
-    A row is what its jobs were typed with but for the seed, in as few settings as tell all jobs apart, finished or not;
-    without a plan, the settings in which the runs differ. The setting that a study varies names its rows alone, unless
-    that makes one row of two runs of the same seed. jobs: the overrides of each job by name, empty if unknown.
-    of_seeds: settings that go with the seed. notes: gets warnings.
+    jobs: the overrides of each job, finished or not. of_seeds: settings that go with the seed. notes: gets warnings.
     """
+    told, label = _named(runs, jobs, design, of_seeds, notes)
+    labels = _labels({run.name: told[run.name] for run in runs})
+    rows, repeated = [], []
+    for name, own in grouped(runs, lambda run: labels[run.name]).items():
+        kept = {run.seed: run for run in reversed(own)}
+        more = [run for run in own if kept[run.seed] is not run]
+        notes += [f"{run.name} has the seed of {kept[run.seed].name}, and is left out." for run in more]
+        repeated += more
+        if differing := [each for each in differing_settings([*kept.values()]) if not within(each, of_seeds)]:
+            notes.append(
+                f"The runs of {name} differ in more than their seed: {', '.join(differing)}. Their spread is not that "
+                "of seeds alone."
+            )
+        settings = told[own[0].name]
+        value = next(iter(settings.values())) if len(settings) == 1 else None
+        rows.append(Row(name, value, tuple(kept[seed] for seed in sorted(kept)), settings))
+    return tuple(sorted(rows, key=lambda row: (*by_size(row.value), natural_order(row.label)))), label, repeated
+
+
+def _named(
+    runs: Sequence[RunResult], jobs: Jobs, design: Design, of_seeds: Sequence[str], notes: list[str]
+) -> tuple[Jobs, str | None]:
+    """The settings that name the row of each job, and a label for all of them. Without a plan, those in which the runs
+    differ. The setting that a study varies names its rows alone, unless that makes one row of two jobs of a seed."""
     finished = {run.name: run for run in runs}
-    given = {
-        job: {name: _parsed(text) for name, text in own.items() if names_rows(name) and not within(name, of_seeds)}
-        for job, own in jobs.items()
-    }
-    typed_ones = list(dict.fromkeys(name for own in given.values() for name in own))
-    names = typed_ones or [name for name in differing_settings(runs) if not within(name, of_seeds)]
-    every = {
-        job: {
-            name: own[name] if name in own else _value(finished[job], name)
-            for name in (names if job in finished else own)
-        }
+
+    def names_rows(name: str) -> bool:
+        return (separates_rows(name) or name in ("recipe", "study.arm")) and not within(name, of_seeds)
+
+    given = {job: {name: value for name, value in own.items() if names_rows(name)} for job, own in jobs.items()}
+    names = dict.fromkeys(name for own in given.values() for name in own) or dict.fromkeys(
+        name for name in differing_settings(runs) if not within(name, of_seeds)
+    )
+    told = {
+        job: {name: own[name] if name in own else _value(finished.get(job), name) for name in names}
         for job, own in given.items()
         if own or job in finished
     }
-    naming = _distinguishing(every, names)
-    if design.varies:
-        if by_setting := _by_setting(design.varies, naming, finished, jobs):
-            if all(name.value is None for name in by_setting.values()):
-                notes.append(f"The study varies {design.varies}, but no run has this setting.")
-            return by_setting, design.label
-        notes.append(f"The runs vary more than {design.varies}, so each combination of settings is a row.")
-    chosen = list(next(iter(naming.values())))
-    varying = [name for name in typed_ones if len({key_of(settings.get(name)) for settings in every.values()}) > 1]
-    if hidden := [name for name in varying if name not in chosen]:
-        notes.append(
-            f"Rows also differ in {', '.join(hidden)}, which their names leave out: a difference between rows may be "
-            "due to that."
-        )
-    return _labels({run: naming[run] for run in finished}), chosen[0].rpartition(".")[2] if len(chosen) == 1 else None
+    varying = [name for name in names if len({key_of(own[name]) for own in told.values()}) > 1]
+    told = {job: {name: own[name] for name in varying} for job, own in told.items()}
+    if varied := design.varies:
+        values = {
+            job: _value(finished[job], varied) if job in finished else jobs[job].get(varied, key_of(own))
+            for job, own in told.items()
+        }
+        seeds = {job: finished[job].seed if job in finished else jobs[job].get("seed") for job in told}
+        alike = {(key_of(values[job]), seeds[job]) for job in told}
+        if len(alike) == len({(key_of(values[job]), seeds[job], key_of(own)) for job, own in told.items()}):
+            if not any(job in finished and value is not None for job, value in values.items()):
+                notes.append(f"The study varies {varied}, but no run has this setting.")
+            return {job: {varied: value} for job, value in values.items()}, design.label
+        notes.append(f"The runs vary more than {varied}, so each combination of settings is a row.")
+    return told, varying[0].rpartition(".")[2] if len(varying) == 1 else None
 
 
-def _by_setting(
-    setting: str,
-    naming: Mapping[str, Mapping[str, Any]],
-    finished: Mapping[str, RunResult],
-    jobs: Mapping[str, Mapping[str, str]],
-) -> dict[str, Row]:
-    """The name of the row of each run by the value of one setting; empty if runs of one value and seed differ in what
-    names them otherwise."""
-    told, alike = set(), set()
-    for job, settings in naming.items():
-        if job in finished:
-            value, seed = _value(finished[job], setting), str(finished[job].seed)
-        else:
-            given = jobs[job]
-            value = _parsed(given[setting]) if setting in given else key_of(settings)
-            seed = given.get("seed", "")
-        alike.add((key_of(value), seed))
-        told.add((key_of(value), seed, key_of(settings)))
-    values = {name: _value(run, setting) for name, run in finished.items()} if len(told) == len(alike) else {}
-    return {name: Row(typed(value), value, (), {setting: value}) for name, value in values.items()}
-
-
-def _value(run: RunResult, setting: str) -> Any:
+def _value(run: RunResult | None, setting: str) -> Any:
     """The value of a setting of a run; of a config group, its kind."""
-    value = at(run.config, setting)
+    value = at(run.config, setting) if run else None
     return value.get("kind") if isinstance(value, dict) else value
 
 
-def _distinguishing(settings: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Of each run, as few of the settings `names` as distinguish the runs as well as all of them do, first come first
-    taken."""
-    chosen: dict[str, dict[str, Any]] = {run: {} for run in settings}
-    groups = 1
-    for name in names:
-        longer = {run: {**chosen[run], name: settings[run].get(name)} for run in settings}
-        if (count := len(set(map(key_of, longer.values())))) > groups:
-            chosen, groups = longer, count
-    return chosen
+def _labels(told: Jobs) -> dict[str, str]:
+    """Of each job, the value of the one setting, or the list of settings and values; values alone where the list is
+    long for a row and they are words (gru, before, additive). A name is cut to its last part where that is unique."""
+    names = list(next(iter(told.values())))
+    ends = [re.split("[./]", name)[-1] for name in names]
+    short = [end if ends.count(end) == 1 else name for name, end in zip(names, ends, strict=True)]
+    values = {job: [*map(typed, own.values())] for job, own in told.items()}
+    listed = {job: ", ".join(map("=".join, zip(short, own, strict=True))) for job, own in values.items()}
+    words = all(isinstance(value, str) for own in told.values() for value in own.values())
+    if len(names) == 1 or (words and max(map(len, listed.values())) > LONGEST):
+        listed = {job: ", ".join(own) for job, own in values.items()}
+    return {job: text or "all runs" for job, text in listed.items()}
 
 
-def _labels(naming: Mapping[str, Mapping[str, Any]]) -> dict[str, Row]:
-    """The name of the row of each run by its settings. If that is long for a row, all rows are named by values alone,
-    where these are words (gru, before, additive); else that row after its first run."""
-    words = all(isinstance(value, str) for settings in naming.values() for value in settings.values())
-    values_alone = words and any(len(_listed(settings)) > LONGEST for settings in naming.values())
-    rows: dict[str, Row] = {}
-    for run, settings in naming.items():
-        label = ", ".join(settings.values()) if values_alone else _listed(settings)
-        value = next(iter(settings.values())) if len(settings) == 1 else None
-        if len(settings) == 1:
-            label = typed(value)
-        elif len(label) > LONGEST:
-            label = re.sub(r",?seed=\d+", "", run)
-        rows.setdefault(key_of(settings), Row(label or "all runs", value, (), settings))
-    return {run: rows[key_of(settings)] for run, settings in naming.items()}
-
-
-def _listed(settings: Mapping[str, Any]) -> str:
-    """Settings and values. A name is cut to its last part where that is unique."""
-    ends = [re.split("[./]", name)[-1] for name in settings]
-    return ", ".join(
-        f"{end if ends.count(end) == 1 else name}={typed(value)}"
-        for (name, value), end in zip(settings.items(), ends, strict=True)
-    )
-
-
-def _parsed(text: str | None) -> Any:
+def parsed(text: str) -> Any:
     """The value of an override; text that is not YAML stays text."""
     try:
-        return yaml.safe_load(text or "")
+        return yaml.safe_load(text)
     except yaml.YAMLError:
         return text
 
 
-def make_rows(
-    runs: Sequence[RunResult], names: Mapping[str, Row], notes: list[str], of_seeds: Sequence[str]
-) -> tuple[tuple[Row, ...], tuple[RunResult, ...]]:
-    """Runs of the same label as rows, sorted by value or label; and the runs left out, with the seed of another.
-
-    notes: gets a line for each run that does not fit. of_seeds: settings that go with the seed.
-    """
-    members: dict[str, list[RunResult]] = {}
+def grouped(runs: Sequence[RunResult], key: Callable[[RunResult], str]) -> dict[str, list[RunResult]]:
+    """The runs by their key, in the order of the first of each."""
+    groups: dict[str, list[RunResult]] = {}
     for run in runs:
-        members.setdefault(names[run.name].label, []).append(run)
-    rows, repeated = [], []
-    for label, found in members.items():
-        kept = {run.seed: run for run in reversed(found)}
-        more = [run for run in found if kept[run.seed] is not run]
-        notes += [f"{run.name} has the seed of {kept[run.seed].name}, and is left out." for run in more]
-        repeated += more
-        if differing := [name for name in differing_settings(list(kept.values())) if not within(name, of_seeds)]:
-            notes.append(
-                f"The runs of {label} differ in more than their seed: {', '.join(differing)}. Their spread is not that "
-                "of seeds alone."
-            )
-        rows.append(replace(names[found[0].name], runs=tuple(kept[seed] for seed in sorted(kept))))
-    return tuple(sorted(rows, key=_order)), tuple(repeated)
+        groups.setdefault(key(run), []).append(run)
+    return groups
 
 
 def differing_settings(runs: Sequence[RunResult]) -> tuple[str, ...]:
@@ -164,12 +121,63 @@ def differing_settings(runs: Sequence[RunResult]) -> tuple[str, ...]:
     return tuple(name for name in names if len({key_of(run.settings.get(name)) for run in runs}) > 1)
 
 
-def _order(row: Row) -> tuple[int, float, list[tuple[int, float, str]]]:
-    number = isinstance(row.value, int | float) and not isinstance(row.value, bool)
-    return (0, float(row.value), []) if number else (1, 0.0, natural_order(row.label))
+def by_size(value: Any) -> tuple[bool, float]:
+    """A sort key that puts numbers first, the smallest at the beginning."""
+    return not finite(value), value if finite(value) else 0.0
 
 
-def natural_order(name: str) -> list[tuple[int, float, str]]:
+def natural_order(name: str) -> list[str | int]:
     """A sort key that puts 16 after 4, and text in alphabetical order."""
-    parts = "".join(c if c.isdigit() else f"\0{c}\0" for c in name).split("\0")
-    return [(0, int(part), "") if part.isdigit() and part.isascii() else (1, 0, part) for part in parts if part]
+    return [int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", name))]
+
+
+def tune(
+    runs: Sequence[RunResult], setting: str, of_seeds: Sequence[str]
+) -> tuple[list[RunResult], pd.DataFrame, tuple[str, ...]]:
+    """The runs with the value of `setting` that has the lowest validation loss in their row; a line for each value
+    tried, see `Sweep.tried`; and the settings that follow this one, and itself.
+
+    Values are compared by means over the seeds that all of them have; a run that diverged counts as infinite. of_seeds:
+    settings that go with the seed. Raises InputError if no run has the setting, no row has two values of it, two
+    values have no seed in common, or no value of a row has a loss.
+    """
+    if all(setting not in run.settings for run in runs):
+        raise InputError(f"tuned={setting}: no run has this setting; name one of config.yaml, such as optimizer.lr")
+    # A setting that takes it by interpolation equals it in every run.
+    together = tuple(
+        name for name in runs[0].settings if all(run.settings.get(name) == run.settings.get(setting) for run in runs)
+    )
+    groups = grouped(runs, lambda run: run.key(run.settings.keys(), (*together, *of_seeds)))
+    tried = [_tried(own, setting) for own in groups.values()]
+    if all(len(lines) == 1 for lines, _ in tried):
+        raise InputError(f"tuned={setting}: no row has runs with two values of it, so there is nothing to choose")
+    chosen = {run.name for _, own in tried for run in own}
+    lines = pd.concat([lines for lines, _ in tried], ignore_index=True)
+    return [run for run in runs if run.name in chosen], lines, together
+
+
+def _tried(runs: Sequence[RunResult], setting: str) -> tuple[pd.DataFrame, list[RunResult]]:
+    """Of the runs of one row, a line for each value, and the runs of the chosen one."""
+    runs = sorted(runs, key=lambda run: (*by_size(value := run.settings.get(setting)), typed(value)))
+    values = [run.settings.get(setting) for run in runs]
+    losses = [loss if finite(loss := run.figure("valid.loss")) else np.inf for run in runs]
+    table = pd.DataFrame({setting: [*map(typed, values)], "seed": [run.seed for run in runs], "loss": losses})
+    known = table.pivot_table(index=setting, columns="seed", values="loss", sort=False).dropna(axis=1)
+    seeds = ", ".join(map(str, sorted(known.columns)))
+    if not seeds:
+        raise InputError(
+            f"tuned={setting}: the runs like {runs[0].name} have no seed that was trained with all of "
+            f"{', '.join(known.index)}; train one seed with each"
+        )
+    means = known.mean(axis=1)
+    if np.isinf(means).all():
+        raise InputError(
+            f"tuned={setting}: no value of the runs like {runs[0].name} has a validation loss in all of the seeds "
+            f"{seeds}, so none can be chosen; train these again, or remove their folders"
+        )
+    best, choice = means.idxmin(), dict.fromkeys(means.index, "")
+    ends = {means.index[0]: ", the smallest", means.index[-1]: ", the largest"} if all(map(finite, values)) else {}
+    choice[best] = f"yes{ends.get(best, '')}" if len(means) > 1 else "the only one"
+    chosen = [run for run, value in zip(runs, table[setting], strict=True) if value == best]
+    lines = pd.DataFrame({setting: means.index, "loss": means.tolist(), "chosen": choice.values()})
+    return lines.assign(seeds=seeds.replace(",", ""), run=chosen[0].name), chosen

@@ -2,11 +2,13 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from headcount.evaluation.metrics import METRICS
 from headcount.run.identity import FINGERPRINT
@@ -16,16 +18,6 @@ CORPUS = ("data.seed", "data.held_out.seed", FINGERPRINT)  # settings that make 
 VOCABULARY = ("tokenizer", "data.cleaning", FINGERPRINT)  # the text is learnt from
 
 Config = dict[str, Any]
-
-
-def names_rows(override: str) -> bool:
-    """Whether a setting of a job's command line can tell its row from others."""
-    return separates_rows(override) or override in ("recipe", "study.arm")
-
-
-def separates_rows(name: str) -> bool:
-    """Whether runs with other values of a setting are other rows: what is learnt, and what ends a run."""
-    return (is_learnt(name) or within(name, ("validation",))) and not within(name, (*PLACES, "seed"))
 
 
 @dataclass(frozen=True)
@@ -40,17 +32,18 @@ class Unfinished:
 class RunResult:
     """A finished run.
 
-    curves: (step, value) of each column of its log. hypotheses: the lines of each held-out split, such as valid and
-    test, that has the file. references: the same, from any run on the same corpus that has the file.
+    curves: its log as a table, empty if there is none. hypotheses: the lines of each held-out split, such as valid and
+    test, that has the file. references, sources: the same; references are from any run on the same corpus.
     """
 
     name: str
     directory: Path
     config: Config
     metrics: dict[str, Any]
-    curves: Mapping[str, Sequence[tuple[int, float]]]
+    curves: pd.DataFrame
     hypotheses: Mapping[str, Sequence[str]]
     references: Mapping[str, Sequence[str]]
+    sources: Mapping[str, Sequence[str]]
 
     @property
     def seed(self) -> int:
@@ -65,15 +58,10 @@ class RunResult:
         """The value in metrics.json at a path such as test.bleu; None if there is none."""
         return at(self.metrics, path)
 
-    @property
-    def own_corpus(self) -> str:
-        """What tells its corpus from others of the same kind."""
-        return str([self.settings.get(name) for name in CORPUS])
-
-    def vocabulary(self, other: tuple[str, ...] = ()) -> str:
-        """The settings that decide the pieces, without those in `other`."""
-        names = (name for name in sorted(self.settings) if within(name, VOCABULARY) and not within(name, other))
-        return str([(name, self.settings[name]) for name in names])
+    def key(self, groups: Collection[str], without: Collection[str] = ()) -> str:
+        """Its settings within groups as text, the same for equal settings."""
+        own = self.settings.items()
+        return key_of({name: value for name, value in own if within(name, groups) and not within(name, without)})
 
     @property
     def corpus(self) -> str:
@@ -95,11 +83,10 @@ class Row:
     def same_pieces(self, other: "Row") -> bool:
         """Whether the runs of the same seed have the same vocabulary; without a common seed, whether they have the same
         settings of it, on corpora of the same kind. Losses are per piece: they compare only then."""
-        mine, others = ({run.seed: run.vocabulary() for run in row.runs} for row in (self, other))
-        common = mine.keys() & others.keys()
-        if not common:
-            return self.runs[0].vocabulary(CORPUS) == other.runs[0].vocabulary(CORPUS)
-        return all(mine[seed] == others[seed] for seed in common)
+        mine, others = ({run.seed: run.key(VOCABULARY) for run in row.runs} for row in (self, other))
+        if common := mine.keys() & others.keys():
+            return all(mine[seed] == others[seed] for seed in common)
+        return self.runs[0].key(VOCABULARY, CORPUS) == other.runs[0].key(VOCABULARY, CORPUS)
 
     def figures(self, path: str) -> list[float]:
         """A figure of every run that has it as a finite number."""
@@ -108,34 +95,14 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Tried:
-    """The values of a setting that a row was trained with. losses: each value, and the mean validation loss of its runs
-    in nats, over `seeds`, which all values have. chosen: the value with the lowest loss."""
-
-    losses: tuple[tuple[Any, float], ...]
-    seeds: tuple[int, ...]
-    chosen: Any
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """A setting that each row chose for itself. tried: by name of a run, the values of its row. left_out: the runs with
-    other values than the chosen ones. together: the settings that follow it, and itself."""
-
-    setting: str
-    tried: Mapping[str, Tried]
-    left_out: tuple[RunResult, ...]
-    together: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Sweep:
     """A directory of runs, read.
 
     jobs: the number of jobs. differing: the settings in which finished runs differ. corpora: whether each seed has a
     corpus of its own, with test sentences of its own. references, sources: of each held-out split, from any run that
-    has them; empty with such corpora. notes: warnings for the reader. tuning: of a setting that each row chose for
-    itself. repeated: runs that have the seed of another run of their row.
+    has them; empty with such corpora. notes: warnings for the reader. left_out: the finished runs of no row: with the
+    seed of another run, or a value that their row did not choose. tried: of a setting that each row chose for itself, a
+    line for each value: it, the mean of the loss, whether it is chosen, the seeds, and the name of a run of the row.
     """
 
     directory: Path
@@ -148,8 +115,8 @@ class Sweep:
     references: Mapping[str, Sequence[str]]
     sources: Mapping[str, Sequence[str]]
     notes: tuple[str, ...]
-    tuning: Tuning | None = None
-    repeated: tuple[RunResult, ...] = ()
+    left_out: tuple[RunResult, ...] = ()
+    tried: pd.DataFrame | None = None
 
     @property
     def runs(self) -> list[RunResult]:
@@ -161,20 +128,14 @@ class Sweep:
         return self.corpora and len({tuple(run.seed for run in row.runs) for row in self.rows}) == 1
 
     @property
-    def left_out(self) -> tuple[RunResult, ...]:
-        """The finished runs of no row: with the seed of another run, or a value that their row did not choose."""
-        return (*self.repeated, *(self.tuning.left_out if self.tuning else ()))
-
-    @property
-    def shared(self) -> Config:
-        """The settings that all finished runs share."""
-        first = self.runs[0].settings
-        return {name: value for name, value in first.items() if name not in self.differing}
-
-    @property
     def metrics(self) -> list[str]:
         """The metrics whose test score every run has. Older runs lack a metric that was added later."""
         return [key for key in METRICS if all(finite(run.figure(f"test.{key}")) for run in self.runs)]
+
+
+def separates_rows(name: str) -> bool:
+    """Whether runs with other values of a setting are other rows: what is learnt, and what ends a run."""
+    return (is_learnt(name) or within(name, ("validation",))) and not within(name, (*PLACES, "seed"))
 
 
 def key_of(value: Any) -> str:

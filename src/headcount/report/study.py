@@ -1,15 +1,19 @@
 """The study of a report: what all its sections share, computed once."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Annotated
 
-from headcount.errors import InputError
-from headcount.report.endpoint import Endpoint, bleu_endpoint
+from annotated_types import Gt, Lt
+
+from headcount.report.endpoint import Endpoint, Scores, bleu_endpoint
 from headcount.report.runs import Row, Sweep
-from headcount.settings import check, typed
+from headcount.settings import check
 from headcount.statistics.comparison import Comparison, compare
+
+Positive = Annotated[float, Gt(0), Lt(math.inf)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,42 +21,33 @@ class Margins:
     """Margins of equality: rows are equal if their difference is certain to be smaller. bleu: points. loss: nats.
     accuracy: of contrastive pairs, percentage points."""
 
-    bleu: float
-    loss: float
-    accuracy: float
+    bleu: Positive
+    loss: Positive
+    accuracy: Positive
 
     @classmethod
     def of(cls, settings: Mapping[str, float]) -> "Margins":
         """From settings by name. Raises InputError for a name or a number that is not allowed."""
         check(cls, settings, "margin.")
-        wrong = [
-            f"margin.{name}={typed(value)}: must be a number above 0"
-            for name, value in settings.items()
-            if not 0 < value < math.inf
-        ]
-        if wrong:
-            raise InputError("\n".join(wrong))
         return cls(**settings)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Study:
     """A sweep and its primary endpoint.
 
-    effect: the BLEU difference that the study should detect. margins: rows that differ by less are equal. resamples: of
-    the held-out sentences.
+    effect: the BLEU difference that the study should detect. margins: rows that differ by less are equal.
     """
 
     sweep: Sweep
     endpoint: Endpoint
     margins: Margins
     effect: float
-    resamples: int
 
     @classmethod
     def of(cls, sweep: Sweep, effect: float, resamples: int, margins: Margins) -> "Study":
-        """The study of a sweep, with its primary endpoint computed. Raises InputError, as `bleu_endpoint` does."""
-        return cls(sweep, bleu_endpoint(sweep, resamples), margins, effect, resamples)
+        """The study of a sweep. resamples: of the held-out sentences. Raises InputError, as `bleu_endpoint` does."""
+        return cls(sweep, bleu_endpoint(sweep, resamples), margins, effect)
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -73,17 +68,17 @@ class Study:
         losses = [row.figures("valid.loss") for row in self.rows]
         return self.compare_losses(losses) if all(losses) else None
 
-    def compare(self, scores: Sequence[Sequence[float]], percent: bool = False) -> Comparison:
-        """Compare rows by a figure, over seeds alone. scores: of the runs of each row. percent: whether 0 to 100."""
+    def compare(self, scores: Scores, percent: bool = False) -> Comparison:
+        """Compare rows by a figure, over seeds alone. percent: whether 0 to 100."""
         # A run without the figure would put runs on different corpora in the same place of two rows.
         return compare(scores, percent=percent, blocks=self.sweep.blocks and self.whole(scores))
 
-    def whole(self, scores: Sequence[Sequence[float]]) -> bool:
-        """Whether every run has the figure. scores: of the runs of each row."""
+    def whole(self, scores: Scores) -> bool:
+        """Whether every run has the figure."""
         return all(len(values) == len(row.runs) for values, row in zip(scores, self.rows, strict=True))
 
-    def compare_losses(self, scores: Sequence[Sequence[float]]) -> Comparison:
-        """Compare rows with the same vocabulary by a loss. scores: of the runs of each row."""
+    def compare_losses(self, scores: Scores) -> Comparison:
+        """Compare rows with the same vocabulary by a loss."""
         compared = self.compare(scores)
         alike = [each for each in compared.differences if self.rows[each.first].same_pieces(self.rows[each.second])]
         return replace(compared, differences=tuple(alike))

@@ -1,35 +1,29 @@
 """Write a report: report.html, report.md, results.csv, plots, and its runs in one file."""
 
-import csv
-import io
-import logging
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 from headcount.command_lines import command
 from headcount.errors import InputError, reason
 from headcount.files import write_text
 from headcount.report.flags import NOTHING, flagged, unlike
-from headcount.report.page import Page, Section, View, code, escaped, markdown, write
+from headcount.report.page import Page, Section, View, code, escaped, guarded, markdown, write
 from headcount.report.read import read_sweep
 from headcount.report.runs import Sweep
 from headcount.report.sections.contrastive import contrastive
-from headcount.report.sections.curves import curves
 from headcount.report.sections.effects import effects
 from headcount.report.sections.pairs import pairs
-from headcount.report.sections.quality import quality
-from headcount.report.sections.results import results, runs, settings
+from headcount.report.sections.results import curves, quality, results, runs, settings, tuning
 from headcount.report.sections.translations import translations
-from headcount.report.sections.tuning import tuning
 from headcount.report.study import Margins, Study
 from headcount.report.verdicts import summary
 from headcount.run import kept
 from headcount.run.sweep import PLAN
 from headcount.settings import at, flatten
-
-logger = logging.getLogger("headcount.report")
 
 SECTIONS = (results, tuning, quality, effects, pairs, contrastive, curves, translations, runs, settings)
 
@@ -55,6 +49,7 @@ def report(
     text: str | None = None,
     tuned: str | None = None,
     words: Sequence[str] = (),
+    debug: Any = False,
 ) -> Path:
     """Write report.html, report.md, results.csv and plots/ on the runs in `sweep`, to `output` or to `sweep` itself.
 
@@ -62,21 +57,16 @@ def report(
     `keep`. effect: the BLEU difference that the study should detect. resamples: of the held-out sentences. margin: the
     differences of bleu, loss and accuracy below which rows are equal. keep: a directory for the finished runs in one
     file, and a report on it. text: see `read_sweep`. tuned: a setting that each row chooses by validation loss. words:
-    of the command line, for the one that draws the plots. Returns the main file. Raises InputError.
+    of the command line, for the one that draws the plots. debug: see `make_page`. Returns the main file.
+    Raises InputError.
     """
-    if not 0 < effect < math.inf:
-        raise InputError(
-            f"effect={effect:g}: must be more than 0, and finite: the BLEU difference that the study should detect"
-        )
-    if resamples < 100:
-        raise InputError(f"resamples={resamples}: must be 100 or more")
     if keep is not None and (output is not None or Path(sweep).is_file()):
         raise InputError(f"keep={keep}: needs a directory of runs as sweep, and no output; the report is beside them")
     margins = Margins.of(margin)
     try:
         runs = Path(sweep) if keep is None else keep_runs(read_sweep(Path(sweep)), Path(keep) / kept.FILE)
         study = Study.of(read_sweep(runs, tuned, text), effect, resamples, margins)
-        page = make_page(study)
+        page = make_page(study, bool(debug))
         if output is None and runs.is_file():
             again = command("report", f"sweep={runs}", "output=DIR", *words)
             write_text(runs.with_name("report.md"), markdown(_undrawn(page, again)))
@@ -91,22 +81,12 @@ def report(
         raise InputError(f"output={place}: can't be written to ({reason(error)}); name another") from error
 
 
-def make_page(study: Study) -> Page:
-    """All sections that have something to show. One that fails becomes a flag. Raises InputError for bad settings."""
+def make_page(study: Study, debug: bool = False) -> Page:
+    """All sections that have something to show. One that fails becomes a flag; debug: its exception is raised."""
     sweep, endpoint = study.sweep, study.endpoint
-    sections, failures = [], []
+    sections, failures = list[Section](), list[str]()
     for make in SECTIONS:
-        try:
-            section: Section | None = make(study)
-            if section is not None:
-                sections.append(section)
-        except InputError:
-            raise
-        except Exception as error:  # whatever is wrong with one section, the others are right
-            logger.debug("section %s", make.__name__, exc_info=True)
-            failures.append(
-                f"The section '{make.__name__}' is missing, since it failed: {type(error).__name__}: {error}"
-            )
+        sections += filter(None, guarded(make.__name__, lambda make=make: [make(study)], failures, debug))  # type: ignore[misc]
     verdict = summary(endpoint.comparison, study.labels, endpoint.name, study.margins.bleu)
     if (best := max(score for row in study.rows for score in row.figures("test.bleu"))) < NOTHING:
         verdict = (
@@ -159,24 +139,14 @@ def keep_runs(sweep: Sweep, path: Path) -> Path:
 
 def results_csv(sweep: Sweep) -> str:
     """A line for each run, also those of no row: left out or unfinished; a column for each figure."""
-    phenomena = sorted(
-        {
-            f"test.contrastive.{name}"
-            for run in sweep.runs
-            for name in flatten(run.figure("test.contrastive") or {})
-            if name.endswith(".accuracy")
-        }
-    )
-    scores = [f"test.{metric}" for metric in sweep.metrics]
-    signatures = [f"test.signature.{metric}" for metric in sweep.metrics]
+    figures = {
+        name for run in sweep.runs for name in flatten({"test": {"contrastive": run.figure("test.contrastive")}})
+    }
+    phenomena = sorted(name for name in figures if name.endswith(".accuracy"))
+    scores, signatures = ([f"test.{group}{metric}" for metric in sweep.metrics] for group in ("", "signature."))
     columns = [*COST, *LOSSES, *scores, "test.length_ratio", *signatures, *WEIGHTS, *phenomena]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["run", "row", "seed", "finished", *columns])
-    finished = [(row.label, run) for row in sweep.rows for run in row.runs]
-    for label, run in (*finished, *(("", run) for run in sweep.left_out)):
-        figures = [run.figure(column) for column in columns]
-        writer.writerow([run.name, label, run.seed, "yes", *("" if v is None else v for v in figures)])
-    for job in sweep.unfinished:
-        writer.writerow([job.name, "", "", "no", *[""] * len(columns)])
-    return text.getvalue()
+    rows = [(run, row.label) for row in sweep.rows for run in row.runs] + [(run, "") for run in sweep.left_out]
+    lines = [[run.name, label, run.seed, "yes", *map(run.figure, columns)] for run, label in rows]
+    lines += [[job.name, "", "", "no"] for job in sweep.unfinished]
+    table = pd.DataFrame(lines, columns=["run", "row", "seed", "finished", *columns], dtype=object)
+    return str(table.to_csv(index=False, lineterminator="\n"))

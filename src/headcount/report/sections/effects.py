@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from headcount.report.endpoint import compared
 from headcount.report.page import Section, markdown_table
 from headcount.report.runs import Row
 from headcount.report.study import Study
-from headcount.report.table import of_difference, p_value
-from headcount.report.verdicts import pair_verdict
+from headcount.report.verdicts import of_difference, p_value, pair_verdict
 from headcount.settings import typed
-from headcount.statistics.bootstrap import Floats, bootstrapped_bleu
-from headcount.statistics.comparison import ERROR, Comparison, Difference, compare, interaction, sentence_variance
+from headcount.statistics.comparison import ERROR, Comparison, Difference
 
 Levels = Mapping[str, Mapping[str, Sequence[int]]]  # of each setting, the rows of each of its values
 
@@ -25,11 +25,10 @@ def effects(study: Study) -> Section | None:
     levels = crossed_settings(study.rows)
     if levels is None:
         return None
-    error, resampled = ERROR / len(levels), _resampled(study)
     cells = [
         _cells(study, name, list(rows), list(rows.values()), difference)
         for name, rows in levels.items()
-        for difference in main_effects(study, list(rows.values()), error, resampled).differences
+        for difference in main_effects(study, list(rows.values()), ERROR / len(levels)).differences
     ]
     seeds = "seeds, each with a corpus of its own" if study.sweep.blocks else "seeds and sentences"
     text = (
@@ -44,50 +43,22 @@ def effects(study: Study) -> Section | None:
 def crossed_settings(rows: Sequence[Row]) -> Levels | None:
     """The rows of each value of each setting that has several; None unless the rows are all combinations of two such
     settings or more, each once, with the same seeds, two at least."""
+    table = pd.DataFrame([{name: _value(value) for name, value in row.settings.items()} for row in rows])
     seeds = {tuple(run.seed for run in row.runs) for row in rows}
-    names = list(rows[0].settings)
-    if len(seeds) != 1 or len(rows[0].runs) < 2 or any(list(row.settings) != names for row in rows):
+    if len(seeds) != 1 or len(rows[0].runs) < 2 or table.isna().any(axis=None):
         return None
-    levels: dict[str, dict[str, list[int]]] = {}
-    for name in names:
-        for index, row in enumerate(rows):
-            levels.setdefault(name, {}).setdefault(_value(row.settings[name]), []).append(index)
-    levels = {name: values for name, values in levels.items() if len(values) > 1}
-    combinations = {tuple(_value(row.settings[name]) for name in levels) for row in rows}
-    if len(levels) < 2 or not len(combinations) == len(rows) == math.prod(map(len, levels.values())):
-        return None
-    return levels
+    varying = [name for name in table if table[name].nunique() > 1]
+    levels = {name: {value: own.index.tolist() for value, own in table.groupby(name, sort=False)} for name in varying}
+    combinations = len(table[varying].drop_duplicates()) if len(varying) > 1 else 0
+    return levels if combinations == len(rows) == math.prod(map(len, levels.values())) else None
 
 
-def main_effects(study: Study, levels: Sequence[Sequence[int]], error: float, resampled: Floats | None) -> Comparison:
-    """The values of a setting compared as rows are, where the score of a seed is the mean over the rows of a value.
-
-    resampled: bootstrapped scores [resample, row, seed]; None to ignore the draw of sentences.
-    """
-    endpoint, blocks = study.endpoint, study.sweep.blocks
+def main_effects(study: Study, levels: Sequence[Sequence[int]], error: float) -> Comparison:
+    """The values of a setting compared as rows are, where the score of a seed is the mean over the rows of a value."""
+    endpoint, known = study.endpoint, study.endpoint.resampled
     scores = [np.mean([endpoint.scores[row] for row in rows], axis=0).tolist() for rows in levels]
-    if resampled is None:
-        return compare(scores, error=error, percent=True, blocks=blocks)
-    means = np.stack([resampled[:, list(rows)].mean(axis=1) for rows in levels], axis=1)  # [resample, value, seed]
-    if study.sweep.corpora:
-        least = sentence_variance(np.moveaxis(means, 2, 0))
-        return compare(scores, error=error, least=[least] * len(levels), percent=True, blocks=blocks)
-    value_of = np.repeat(np.arange(len(levels)), means.shape[2])
-    sampling = interaction(means.reshape(len(means), -1), value_of.tolist(), endpoint.sentences)
-    return compare(scores, sampling, error, percent=True)
-
-
-def _resampled(study: Study) -> Floats | None:
-    """Bootstrapped scores [resample, row, seed], with the same resamples for all runs on the same sentences; None where
-    text is missing."""
-    counts = study.endpoint.counts
-    if not counts:
-        return None
-    if study.sweep.corpora:
-        corpora = [np.stack(runs) for runs in zip(*counts, strict=True)]  # of each seed, [row, sentence, 10]
-        return np.stack([bootstrapped_bleu(runs, study.resamples) for runs in corpora], axis=2)
-    every = np.stack([run for row in counts for run in row])
-    return bootstrapped_bleu(every, study.resamples).reshape(-1, len(counts), len(counts[0]))
+    resampled = [np.mean([known[row] for row in rows], axis=0) for rows in levels] if known else ()
+    return compared(study.sweep, scores, resampled, endpoint.sentences, error)
 
 
 def _cells(

@@ -1,13 +1,10 @@
 """Every pair of rows: by the primary endpoint, by validation loss, and drawn by any measure."""
 
-import pandas as pd
-
 from headcount.report.endpoint import Endpoint
-from headcount.report.measures import Measure, measures
+from headcount.report.measures import pair_lines
 from headcount.report.page import Section, View, markdown_table
 from headcount.report.study import Study
-from headcount.report.table import of_difference, p_value
-from headcount.report.verdicts import deviations, needed, pair_verdict, tally
+from headcount.report.verdicts import deviations, needed, of_difference, p_value, pair_verdict, tally
 from headcount.report.views import forest
 from headcount.statistics.comparison import Comparison
 
@@ -16,10 +13,8 @@ def pairs(study: Study) -> Section | None:
     bleu, loss, margins = study.endpoint.comparison, study.loss, study.margins
     if not bleu.differences:
         return None
-    known = [measure for measure in measures(study) if measure.higher is not None and measure.comparison.differences]
-    table = pd.concat([_lines(study, measure) for measure in known], ignore_index=True)
     ends = {"low": "low", "high": "high", "colour": "kind", "choose": "measure"}
-    chart = forest(table, label="pair", value="difference", at=0, hover=("verdict",), **ends)
+    chart = forest(pair_lines(study), label="pair", value="difference", at=0, hover=("verdict",), **ends)
     view = View("differences", f"differences of every pair of rows by {study.endpoint.name}", chart)
     note = f"{_over(study.endpoint)} {tally(bleu.differences, margins.bleu)} {needed(bleu, study.effect)}"
     blocks: list[str | View] = [view, note, _table(study, bleu, margins.bleu, 2)]
@@ -35,18 +30,6 @@ def method(comparison: Comparison) -> str:
     """The method that makes intervals simultaneous."""
     unlike = comparison.spread is not None and not comparison.spread.alike
     return "studentised range" + (" or Bonferroni's bound, whichever is larger" if unlike else "")
-
-
-def _lines(study: Study, measure: Measure) -> pd.DataFrame:
-    """A line for each pair of rows."""
-    labels, within, found = study.labels, measure.within, []
-    for each in measure.comparison.differences:
-        low, high = each.interval
-        line = {"pair": f"{labels[each.first]} − {labels[each.second]}", "difference": each.value}
-        kind = each.verdict(within or 0.0)
-        verdict = pair_verdict(each, labels, within, bool(measure.higher))
-        found.append({**line, "low": low, "high": high, "kind": kind, "verdict": verdict, "measure": measure.name})
-    return pd.DataFrame(found)
 
 
 def _table(study: Study, comparison: Comparison, within: float, digits: int, higher: bool = True) -> str:

@@ -1,14 +1,16 @@
-"""Results: scores and cost of each row. Every run, and how it was measured."""
+"""Results: scores and cost of each row, its quality by every measure, learning curves, every run, settings."""
 
+import pandas as pd
 import yaml
 
 from headcount.evaluation.likelihood import perplexity
 from headcount.evaluation.metrics import METRICS
 from headcount.report.flags import answers_of
-from headcount.report.measures import measures
-from headcount.report.page import Section, code, escaped, markdown_table
+from headcount.report.measures import measures, row_lines
+from headcount.report.page import Section, View, code, escaped, markdown_table
 from headcount.report.study import Study
-from headcount.report.table import mean, scores
+from headcount.report.verdicts import mean, scores
+from headcount.report.views import curve, forest
 from headcount.settings import typed
 
 COSTS = {  # header: figure
@@ -18,10 +20,17 @@ COSTS = {  # header: figure
     "seconds": "train.seconds",
 }
 FACTS = {"precision": "train.precision", "hardware": "hardware", "versions": "versions", "search": "test.search"}
+CURVES = {"validation loss": "valid/loss", "validation BLEU, greedy": "valid/bleu"}  # columns of the log
+CURVES_NOTE = "The mean of each row, in the band from its lowest to its highest run. A click in the legend picks rows."
+TUNING_NOTE = (
+    "Mean validation loss, in nats, over the seeds that all values of the row have. The runs with the lowest loss "
+    "are the row; the others are left out. The intervals do not allow for this choice, which the sentences of "
+    "validation made. Beyond the smallest or the largest value tried, a better one may lie."
+)
 
 
 def results(study: Study) -> Section:
-    endpoint, first = study.endpoint, study.sweep.runs[0]
+    endpoint, rows, loss = study.endpoint, study.rows, study.loss
     where = "each on a corpus of its own" if endpoint.corpora > 1 else "on these sentences"
     note = (
         f"Means over seeds ± half a 95 % interval (Student's t, {where}; not for comparing rows)."
@@ -30,27 +39,61 @@ def results(study: Study) -> Section:
     )
     note += f" The primary endpoint is {endpoint.name}; all other figures are secondary."
     note += " Length ratio: tokens of the translations of test per token of the references."
-    signatures = [f"- {METRICS[key].label}: {code(str(first.figure(f'test.signature.{key}')))}" for key in METRICS
-                  if key in study.sweep.metrics]  # fmt: skip
-    return Section("Results", (note, _table(study), "\n".join(signatures)))
-
-
-def _table(study: Study) -> str:
-    """A line for each row."""
-    rows, loss = study.rows, study.loss
     columns = {
         study.label: study.labels,
-        study.endpoint.name: scores(study.endpoint.comparison),
+        endpoint.name: scores(endpoint.comparison),
         "seeds": [" ".join(str(run.seed) for run in row.runs) for row in rows],
         **{header: [mean(row.figures(path)) for row in rows] for header, path in COSTS.items()},
         "length ratio": [mean(row.figures("test.length_ratio"), 3) for row in rows],
         "valid. loss": scores(loss, 3) if loss else ["–"] * len(rows),
         "valid. perplexity": [f"{perplexity(value):.3f}" for value in loss.means] if loss else ["–"] * len(rows),
     }
-    return markdown_table([*columns], [*zip(*columns.values(), strict=True)], words=(0, 2))
+    table = markdown_table([*columns], [*zip(*columns.values(), strict=True)], words=(0, 2))
+    signature = study.sweep.runs[0].figure("test.signature")
+    lines = [f"- {METRICS[key].label}: {code(str(signature.get(key)))}" for key in study.sweep.metrics]
+    return Section("Results", (note, table, "\n".join(lines)))
+
+
+def tuning(study: Study) -> Section | None:
+    """The choice of a setting for each row: the values tried, their losses, and the one chosen."""
+    tried = study.sweep.tried
+    if tried is None:
+        return None
+    labels = {run.name: row.label for row in study.rows for run in row.runs}
+    lines = tried.itertuples(index=False, name=None)
+    cells = [(labels[run], value, f"{loss:.4f}", choice, seeds) for value, loss, choice, seeds, run in lines]
+    headers = (study.label, tried.columns[0], "validation loss", "chosen", "seeds of the choice")
+    return Section(f"Choice of {tried.columns[0]}", (TUNING_NOTE, markdown_table(headers, cells, words=(0, 3))))
+
+
+def quality(study: Study) -> Section:
+    """BLEU, validation loss and other figures of each row."""
+    known, ends = measures(study), {"low": "low", "high": "high", "choose": "measure"}
+    chart = forest(row_lines(study), label=study.label, value="mean", at=None, hover=("runs",), **ends)
+    digits = [4 if "loss" in measure.name or measure.comparison.means[0] < 2 else 2 for measure in known]
+    cells = [(each.name, *scores(each.comparison, places)) for each, places in zip(known, digits, strict=True)]
+    interval = ", with the 95 % interval over seeds" if study.endpoint.comparison.spread else ""
+    note = f"Means of rows{interval}. BLEU of N tokens: of the sentences whose references have that many."
+    view = View("quality", f"{study.endpoint.name} by {study.label}", chart)
+    return Section("Quality", (note, view, markdown_table(("", *study.labels), cells)))
+
+
+def curves(study: Study) -> Section | None:
+    """Validation loss and BLEU over steps."""
+    logs = [run.curves.assign(row=row.label) for row in study.rows for run in row.runs if "step" in run.curves]
+    if not logs:
+        return None
+    log = pd.concat(logs).reindex(columns=["row", "step", *CURVES.values()]).set_axis(["row", "step", *CURVES], axis=1)
+    points = log.assign(step=log["step"] + 1).melt(["row", "step"], var_name="measure").dropna()
+    table = points.groupby(["measure", "row", "step"], sort=False)["value"].agg(["mean", "min", "max", "count"])
+    table = table.reset_index().sort_values("step", kind="stable")
+    table = table[table["count"] == table.groupby(["measure", "row"])["count"].transform("max")]
+    chart = curve(table, x="step", y="mean", colour="row", low="min", high="max", choose="measure")
+    return Section("Learning curves", (CURVES_NOTE, View("curves", "validation loss and BLEU over steps", chart)))
 
 
 def runs(study: Study) -> Section:
+    """Every run, and its figure by every measure."""
     known = measures(study)
     cells = [
         (run.name, row.label, str(run.seed), *(f"{measure.scores[index][place]:.5g}" for measure in known))
@@ -63,9 +106,9 @@ def runs(study: Study) -> Section:
 
 def settings(study: Study) -> Section:
     """Corpus, machine, versions, and the settings of the runs."""
-    sweep = study.sweep
+    sweep, first = study.sweep, study.sweep.runs[0]
     facts = {
-        "corpus": sweep.runs[0].corpus + (", another one for each seed" if sweep.corpora else ""),
+        "corpus": first.corpus + (", another one for each seed" if sweep.corpora else ""),
         "seeds": ", ".join(str(seed) for seed in sorted({run.seed for run in sweep.runs})),
         **{name: "; ".join(answers_of(sweep.runs, path)) for name, path in FACTS.items()},
     }
@@ -76,6 +119,7 @@ def settings(study: Study) -> Section:
             for name in sweep.differing
         ]
         blocks.append(markdown_table(("setting", *study.labels), cells))
-    shared = yaml.safe_dump(dict(sweep.shared), sort_keys=False, allow_unicode=True)
-    blocks.append(Section("Settings that all runs share", (code(shared, "yaml"),), folded=True))
+    shared = {name: value for name, value in first.settings.items() if name not in sweep.differing}
+    text = code(yaml.safe_dump(shared, sort_keys=False, allow_unicode=True), "yaml")
+    blocks.append(Section("Settings that all runs share", (text,), folded=True))
     return Section("How it was measured", tuple(blocks))

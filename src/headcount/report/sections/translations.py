@@ -6,7 +6,7 @@ import numpy as np
 
 from headcount.report.page import Section, markdown_table
 from headcount.report.study import Study
-from headcount.statistics.bootstrap import ORDERS, Floats
+from headcount.statistics.bootstrap import Floats, bleu_of
 
 NOTE = (
     "The sentences in which every run of the best row is above every run of the worst, by BLEU of the sentence "
@@ -14,6 +14,7 @@ NOTE = (
     "their scores: they show what a difference looks like, and prove none."
 )
 SHOWN = 5
+MORE = np.array([0, 1, 1, 1, 0, 1, 1, 1, 0, 0])  # matches and n-grams of the orders from 2
 
 
 def translations(study: Study) -> Section | None:
@@ -36,13 +37,7 @@ def translations(study: Study) -> Section | None:
 
 def sentence_bleu(counts: Floats) -> Floats:
     """Smoothed BLEU of each sentence, 0 to 100; of `sentence_counts` [sentence, 10]."""
-    more = np.array([0.0] + [1.0] * (ORDERS - 1))
-    matches, totals = counts[:, :ORDERS] + more, counts[:, ORDERS : 2 * ORDERS] + more
-    length, reference = counts[:, -2], counts[:, -1]
-    scored = matches[:, 0] > 0
-    logs = np.log(np.where(scored[:, None], matches, 1) / np.maximum(totals, 1)).mean(axis=1)
-    brevity = np.minimum(0, 1 - reference / np.maximum(length, 1))
-    return np.where(scored, 100 * np.exp(logs + brevity), 0.0)
+    return np.where(counts[:, 0] > 0, bleu_of(counts + MORE), 0.0)
 
 
 def sentence_gaps(better: Sequence[Floats], worse: Sequence[Floats]) -> Floats:

@@ -1,13 +1,12 @@
-"""Attention maps."""
+"""Attention weights as arrays and as drawings."""
 
 import numpy as np
 import pytest
-import torch
 from conftest import completed, refused
 
 from headcount.errors import InputError
-from headcount.report.attention_arrays import write
-from headcount.report.attention_maps import attention_maps, draw
+from headcount.heads.attention import attention_arrays, draw, write_weights
+from headcount.heads.roles import SIDES
 from headcount.run.opened import open_run
 
 
@@ -36,22 +35,20 @@ def test_drawings_of_too_many_tokens_get_one_line_and_arrays_are_written(home, t
     with pytest.raises(InputError, match=r"have \d,\d+ tokens .* and 2,000 can be drawn; .* or attention=FILE"):
         draw(run, text, "der Hund", tmp_path / "seen")
     assert not (tmp_path / "seen").exists()
-    assert write(run, [text], ["der Hund"], tmp_path / "a.npz", lambda done: None).exists()
+    assert write_weights(run, [text], ["der Hund"], tmp_path / "a.npz", lambda done: None).exists()
 
 
 @pytest.mark.medium
 def test_weights_stand_beside_their_tokens(home):
     run = open_run(home / "runs" / "first")
-    seen = attention_maps(run, "the dog sees the cat", "der Hund sieht den Kater")
-    assert [layer.name for layer in seen.layers] == ["cross_1", "encoder_1", "decoder_1"]
-    for layer in seen.layers:
-        assert layer.weights.shape == (2, len(layer.queries), len(layer.keys))
-        torch.testing.assert_close(layer.weights.sum(-1), torch.ones(layer.weights.shape[:2]))
-    cross, encoder, decoder = seen.layers
-    assert "".join(encoder.keys) == "▁the▁dog▁sees▁the▁cat</s>"
-    assert "".join(cross.queries) == "<s>▁der▁Hund▁sieht▁den▁Kater"
-    assert not decoder.weights.triu(1).any()
-    assert attention_maps(run, "the dog sees the cat").target == run.translator.translate(["the dog sees the cat"])[0]
+    seen = attention_arrays(run, ["the dog sees the cat"], ["der Hund sieht den Kater"])
+    source, target = ("".join(seen[f"{side}_pieces"][0]) for side in ("source", "target"))
+    assert (source, target) == ("▁the▁dog▁sees▁the▁cat</s>", "<s>▁der▁Hund▁sieht▁den▁Kater")
+    for name in ("cross_1", "encoder_1", "decoder_1"):
+        sides = [seen[f"{side}_pieces"].shape[1] for side in SIDES[name.partition("_")[0]]]
+        assert seen[name].shape == (1, 2, *sides)
+        np.testing.assert_allclose(seen[name].sum(axis=-1), 1, rtol=1e-5)
+    assert not np.triu(seen["decoder_1"], 1).any()
 
 
 @pytest.mark.medium
@@ -84,13 +81,14 @@ def test_the_weights_of_many_sentences_are_arrays(home, tmp_path, text):
     assert found["source"].tolist() == sources
     assert found["target"].tolist() == run.translator.translate(sources)
     for row, source in enumerate(sources):
-        for layer in attention_maps(run, source, str(found["target"][row])).layers:
-            weights = found[layer.name][row]
-            size = (slice(None), slice(len(layer.queries)), slice(len(layer.keys)))
-            np.testing.assert_allclose(weights[size], layer.weights, atol=1e-6)
-            assert np.isclose(weights.sum(), weights[size].sum())
-            side = "source_pieces" if layer.kind != "decoder" else "target_pieces"
-            assert [piece for piece in found[side][row].tolist() if piece] == list(layer.keys)
+        for name, alone in attention_arrays(run, [source], [str(found["target"][row])]).items():
+            own = alone[0] if alone.ndim > 1 else alone[:1]
+            if alone.dtype.kind != "f":
+                np.testing.assert_array_equal(found[name][row].reshape(-1)[: own.size], own.reshape(-1))
+                continue
+            size = (slice(None), *map(slice, own.shape[1:]))
+            np.testing.assert_allclose(found[name][row][size], own, atol=1e-6)
+            assert np.isclose(found[name][row].sum(), own.sum())  # zero behind the sentence
     assert {array.shape[0] for array in found.values()} == {4}
 
 
