@@ -77,7 +77,7 @@ def prepare(
         logger.info("encoding")
         for split, text in texts.items():
             filters = (cleaning, kept[split]) if split == "train" else None
-            longer = encode(text, filters, tokenizer, max_length, new / split)
+            longer = write_split(text, partial(encode, text, filters, tokenizer, max_length), new / split)
             if max_length is not None:
                 counts[split][TOO_MANY_PIECES] = longer
                 counts[split]["kept"] -= longer if split == "train" else 0
@@ -111,24 +111,13 @@ def training_text(text: Dataset, kept: np.ndarray, share: float) -> list[list[st
     return [sample[side].to_pylist() for side in SIDES]
 
 
-def encode(
-    text: Dataset,
-    filters: tuple[Cleaning, np.ndarray] | None,
-    tokenizer: AnyTokenizer,
-    max_length: int | None,
-    path: Path,
-) -> int:
-    """Write the text and the pieces of a split; `path` has its name. Returns how many pairs have more than `max_length`
-    pieces on a side.
-
-    filters: the cleaning, and which pairs it keeps, bool [pair]: these are written, normalised, if they are within
-    `max_length`. None: all pairs are written as they are.
-    """
+def write_split(text: Dataset, work: Callable[[slice], tuple[pa.Table, int, Sentences]], path: Path) -> int:
+    """Write the text and the pieces that `work`, as of `encode`, gives; `path` has the name of the split. Returns how
+    many pairs have too many pieces on a side."""
     longer, lengths = 0, [np.ones((1, 1), np.int64)]
     arrow, schema = pa.OSFile(str(path.with_suffix(".arrow")), "wb"), text[:0].schema.remove_metadata()
     with arrow, pa.ipc.new_stream(arrow, schema) as stream, path.with_suffix(".pieces").open("wb") as file:
         file.write(np.int32(PAD).tobytes())  # an empty file cannot be mapped
-        work = partial(_encode, text, filters, tokenizer, max_length)
         for table, found, ids in in_processes(work, len(text)):
             stream.write_table(table)
             longer += found
@@ -138,13 +127,19 @@ def encode(
     return longer
 
 
-def _encode(
+def encode(
     text: Dataset,
     filters: tuple[Cleaning, np.ndarray] | None,
     tokenizer: AnyTokenizer,
     max_length: int | None,
     rows: slice,
 ) -> tuple[pa.Table, int, Sentences]:
+    """The pairs of these rows as they are stored, how many have more than `max_length` pieces on a side, and the pieces
+    of the stored ones: source 0, target 0, source 1, ...
+
+    filters: the cleaning, and which pairs it keeps, bool [pair]: these are stored, normalised, if they are within
+    `max_length`. None: all pairs are stored as they are.
+    """
     table = text[rows]
     if filters is not None:
         table = table.filter(pa.array(filters[1][rows]))
