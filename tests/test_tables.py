@@ -111,7 +111,7 @@ def test_a_split_may_be_tables_or_two_files(tmp_path):
     (tmp_path / "a").write_text("one\n")
     (tmp_path / "b").write_text("eins\n")
     test, other = [str(tmp_path / "a"), str(tmp_path / "b")], str(tmp_path / "other.parquet")
-    tests = {"test2017": {"source": test[0], "target": test[1]}, "other": other}
+    tests = {"test2017": test, "other": other}
     splits = corpus(tmp_path, test=test, tests=tests).load()
     assert list(splits) == ["train", "valid", "test", "test2017", "other"]
     assert splits["train"].to_list() == splits["valid"].to_list() == splits["other"].to_list() == EXPECTED
@@ -155,7 +155,7 @@ def test_every_setting_that_changes_the_text_changes_the_fingerprint(tmp_path):
         ({"test": "t.tsv", "source_column": 2, "target_column": 1}, r"do not fit valid.jsonl"),
         ({"test": "t.tsv", "tests": {"a b": "x.tsv"}}, r"data.tests.a b: cannot be the name"),
         ({"test": "t.tsv", "tests": {"valid": "x.tsv"}}, r"data.tests.valid: cannot be the name"),
-        ({"test": "t.tsv", "tests": {"more": {"source": "x"}}}, r"data.tests.more=.*: must be two files"),
+        ({"test": "t.tsv", "tests": {"more": ["x"]}}, r"data.tests.more=.*: must be two files"),
     ],
 )
 def test_settings_that_do_not_go_together(settings, message):
