@@ -29,7 +29,7 @@ def folder(tmp_path):
         (b"a\r\n\r\nb\r\n", ["a", "", "b"]),
         (b"\n\n", ["", ""]),
         ("one\u2028line\x0b\x0c\x85still\n".encode(), ["one\u2028line\x0b\x0c\x85still"]),
-        (b"\xef\xbb\xbfmark\n", ["mark"]),
+        (b"\xef\xbb\xbfmark\n\xef\xbb\xbf", ["mark"]),
         (gzip.compress("für\nzwei\n".encode(), mtime=0), ["für", "zwei"]),
     ],
 )
@@ -64,7 +64,10 @@ def test_what_is_no_utf_8_is_one_line_with_the_file_and_the_line(tmp_path, kind)
             read_lines(tmp_path / "t.en")
 
 
-@pytest.mark.parametrize("content", [gzip.compress(TEXT, mtime=0)[:-9], b"\x1f\x8bnot gzip at all"])
+PACKED = gzip.compress(TEXT, mtime=0)
+
+
+@pytest.mark.parametrize("content", [PACKED[:-9], PACKED[:12] + bytes(20), b"\x1f\x8bnot gzip at all"])
 def test_a_damaged_file_is_one_line(tmp_path, content):
     (tmp_path / "text").write_bytes(content)
     with pytest.raises(InputError, match=r"^[^\n]*text: cannot be read [^\n]*$"):

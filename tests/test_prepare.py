@@ -152,11 +152,7 @@ def test_text_may_be_of_the_large_kind_and_may_be_missing(data, clean):
     [
         ([], [("t", "t")], "the train split of the corpus holds no pairs"),
         ([("a", "b")], [], "the test split of the corpus holds no pairs"),
-        (
-            [("a", ""), ("v", "b"), ("v", "c")],
-            [("t", "t")],
-            r"train split is left: 3 read, 2 of them dropped as 'leak'",
-        ),
+        ([("a", ""), ("v", "b"), ("v", "c")], [("t", "t")], "train split is left: 3 read, 2 of .* as 'leak'"),
     ],
 )
 @pytest.mark.filterwarnings("error")
