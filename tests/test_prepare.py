@@ -95,7 +95,7 @@ def test_train_is_filtered_and_the_rest_only_counted(data, clean):
     ("train", "changes", "kept"),
     [  # limits at their edge
         ([("a b c", "x y z"), ("a b c d", "w x y z")], {"max_words": 3}, [0]),
-        ([("abcd" * 4, "abcd"), ("abcd" * 4 + "e", "abcd")], {"max_ratio": 4.0}, [0]),
+        ([("abcd" * 4, "abcd"), ("abcd" * 4 + "e", "abcd"), ("abc" * 4, "ab")], {"max_ratio": 4.0}, [0, 2]),
         (  # text without spaces is as long as its translation
             [
                 ("Documentation is not available", "沒有可用的文件"),

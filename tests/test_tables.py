@@ -56,6 +56,7 @@ def test_every_format_gives_the_same_pairs(tmp_path, name):
             [("a\nb", None), ("c", "d")],
         ),
         ("t.jsonl", '{"translation": {"en": "a", "de": "2020-01-01"}}', ("en", "de"), [("a", "2020-01-01")]),
+        ("t.jsonl", '{"en": "a", "de": "b", "x": 1}\n{"en": "c", "x": "y"}', ("en", "de"), [("a", "b"), ("c", None)]),
         ("t.jsonl", '{"en": "\\ud83d\\ude00", "de": "b"}', ("en", "de"), [("😀", "b")]),
     ],
 )
@@ -74,6 +75,9 @@ def test_nested_and_other_columns_of_parquet(tmp_path):
     assert read_table(tmp_path / "t.parquet", ("en", "de"))["target"][:] == ["x", "y"]
     with pytest.raises(InputError, match="column number holds int64 and no text"):
         read_table(tmp_path / "t.parquet", ("en", "number"))
+    pq.write_table(pa.table({"en": pa.array([b"\xff"]).view(pa.string()), "de": ["a"]}), tmp_path / "t.parquet")
+    with pytest.raises(InputError, match=r"t.parquet: cannot be read \(.*Invalid UTF8"):
+        read_table(tmp_path / "t.parquet", ("en", "de"))
 
 
 @pytest.mark.parametrize(
