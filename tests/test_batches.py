@@ -1,12 +1,8 @@
-import itertools
-import pickle
-
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
 
-from headcount.data.batches import Batch, Sentences, TrainStream, collate
+from headcount.data.batches import Batch, Sentences, collate
 from headcount.data.batching import Epochs, Lengthening, in_order_of_length, plan_split
 from headcount.data.tokenizer import BOS, EOS, PAD
 from headcount.errors import InputError
@@ -153,51 +149,11 @@ def test_a_sentence_over_the_budget_is_named_in_training_and_alone_in_evaluation
     assert [rows.tolist() for rows in plan_split(source, target, batch_tokens=40).batches] == [[0, 2], [1]]
 
 
-def sentences(source_lengths, seed):
-    draw = np.random.default_rng(seed)
-    return Sentences.of([draw.integers(4, 99, length - 1).tolist() for length in source_lengths])
-
-
-@pytest.fixture(scope="module")
-def stream_parts():
-    source, target = lengths(150)
-    epochs = Epochs(source, target, 128, seed=1, batches_per_step=2)
-    return sentences(source, 1), sentences(target, 2), epochs
-
-
-def test_the_stream_walks_through_epochs_and_starts_anywhere(stream_parts):
-    source, target, epochs = stream_parts
-    steps = [epochs.plan(epoch).steps for epoch in range(3)]
-    total = sum(steps)
-    every = [list(itertools.islice(TrainStream(source, target, epochs, rank, 2, 0), total)) for rank in range(2)]
-    end = 0
-    for count in steps:
-        rows = [batch.rows for batches in every for batch in batches[end : end + count]]
-        assert sorted(torch.cat(rows).tolist()) == list(range(150))
-        end += count
-    for start in (1, steps[0] - 1, steps[0], steps[0] + steps[1] + 1):
-        late = next(iter(TrainStream(source, target, epochs, 1, 2, start)))
-        assert equal(late, every[1][start])
-    for step in range(total):
-        real = sum(int((every[rank][step].target_out != PAD).sum()) for rank in range(2))
-        assert every[0][step].step_tokens == every[1][step].step_tokens == real
-    assert epochs.locate(steps[0] + 2) == (1, 2)
-
-
 def equal(one: Batch, other: Batch) -> bool:
     return all(
         torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
         for a, b in zip(vars(one).values(), vars(other).values(), strict=True)
     )
-
-
-@pytest.mark.medium
-def test_workers_keep_the_order(stream_parts):
-    source, target, epochs = stream_parts
-    stream = TrainStream(source, target, epochs, 0, 1, 1)
-    with_workers = itertools.islice(DataLoader(stream, batch_size=None, num_workers=2), 40)
-    alone = itertools.islice(pickle.loads(pickle.dumps(stream)), 40)
-    assert all(equal(a, b) for a, b in zip(with_workers, alone, strict=True))
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 8])

@@ -1,10 +1,11 @@
+import bz2
 import gzip
+import lzma
 
 import pytest
 from built import files, hub
 
-from headcount.data.corpora.corpus import one_line
-from headcount.data.corpora.text import read_chunks, read_lines, read_pairs
+from headcount.data.corpora.text import read_lines, read_pairs
 from headcount.errors import InputError
 
 SPLITS = {"train": 3, "valid": 2, "test": 1}
@@ -28,7 +29,7 @@ def folder(tmp_path):
         (b"a\r\n\r\nb\r\n", ["a", "", "b"]),
         (b"\n\n", ["", ""]),
         ("one\u2028line\x0b\x0c\x85still\n".encode(), ["one\u2028line\x0b\x0c\x85still"]),
-        (b"\xef\xbb\xbfmark\n", ["mark"]),
+        (b"\xef\xbb\xbfmark\n\xef\xbb\xbf", ["mark"]),
         (gzip.compress("für\nzwei\n".encode(), mtime=0), ["für", "zwei"]),
     ],
 )
@@ -36,33 +37,41 @@ def test_lines_end_at_line_feeds_only(tmp_path, content, lines):
     path = tmp_path / "text"
     path.write_bytes(content)
     assert read_lines(path) == lines
-    assert [line for chunk in read_chunks(path, 1) for line in chunk] == lines
 
 
-def test_a_line_of_two_files_holds_no_line_end(tmp_path):
-    odd = "a\rb\x0bc\x0cd\x1ce\x1df\x1eg\x85h\u2028i\u2029j"
-    for name in ("source", "target"):
-        (tmp_path / name).write_bytes(f"one\r\n{odd}\r\n".encode())
-    pairs = read_pairs(tmp_path / "source", tmp_path / "target")
-    for side in ("source", "target"):
-        assert one_line(pairs.data[side]).to_pylist() == ["one", "a b c d e f g h i j"]
+TEXT = 40 * b"the dog sees the cat\n"
+NO_TEXT = {  # and the first line that betrays it
+    "broken": (b"good\nbad \xff\n", 2),
+    "marked": (b"\xef\xbb\xbfgood\ngood\n\xc3(", 3),
+    "xz": (lzma.compress(TEXT), 1),
+    "bz2": (bz2.compress(TEXT), 1),
+    "gzip twice": (gzip.compress(gzip.compress(TEXT, mtime=0), mtime=0), 1),
+    "utf-16": ("dog\ncat\n".encode("utf-16"), 1),
+    "utf-16-le": ("собака видит\nкот и пёс\n".encode("utf-16-le"), 1),
+    "utf-32-be": ("one line".encode("utf-32-be"), 1),
+    "latin-1": ("the dog\nder B\u00e4r\n".encode("latin-1"), 2),
+    "gb18030": ("dog\n小狗看见\n".encode("gb18030"), 2),
+}
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"good\nbad \xff\n", r"text, line 2: not valid UTF-8"),
-        (b"\xef\xbb\xbfgood\ngood\n\xc3(", r"text, line 3: not valid UTF-8"),
-        (gzip.compress(b"cut short" * 50, mtime=0)[:-9], r"text: cannot be read"),
-        (b"\x1f\x8bnot gzip at all", r"text: cannot be read"),
-    ],
-)
-def test_unreadable_text_is_named_with_its_line(tmp_path, content, message):
+@pytest.mark.parametrize("kind", NO_TEXT)
+def test_what_is_no_utf_8_is_one_line_with_the_file_and_the_line(tmp_path, kind):
+    content, line = NO_TEXT[kind]
+    for packed in (content, gzip.compress(content)):
+        (tmp_path / "t.en").write_bytes(packed)
+        message = rf"^[^\n]*t\.en, line {line}: not valid UTF-8; unpack a packed file, .*iconv -f UTF-16 -t UTF-8$"
+        with pytest.raises(InputError, match=message):
+            read_lines(tmp_path / "t.en")
+
+
+PACKED = gzip.compress(TEXT, mtime=0)
+
+
+@pytest.mark.parametrize("content", [PACKED[:-9], PACKED[:10] + 20 * b"\xff", b"\x1f\x8bnot gzip at all"])
+def test_a_damaged_file_is_one_line(tmp_path, content):
     (tmp_path / "text").write_bytes(content)
-    for at_once in (1, 2, 100):
-        with pytest.raises(InputError, match=message) as error:
-            list(read_chunks(tmp_path / "text", at_once))
-        assert "\n" not in str(error.value)
+    with pytest.raises(InputError, match=r"^[^\n]*text: cannot be read [^\n]*$"):
+        read_lines(tmp_path / "text")
 
 
 def test_missing_file_and_folder_instead_of_file(tmp_path):
@@ -91,7 +100,7 @@ def test_folder_with_plain_and_packed_files(folder):
 def test_folder_that_lacks_a_file(folder):
     with pytest.raises(InputError, match=r"has no train\.cs or train\.cs\.gz; give train\.en, train\.cs, "):
         hub("anything", "en", "cs", root=folder).load()
-    with pytest.raises(InputError, match=r"data.root=.*nowhere: there is no such folder"):
+    with pytest.raises(InputError, match=r"data.root=.*nowhere has no train\.en or train\.en\.gz; give train\.en, "):
         hub("anything", "en", "de", root=folder / "nowhere").load()
 
 
@@ -100,7 +109,7 @@ def test_folder_with_further_test_sets_and_a_split_held_out(folder):
     for language in ("en", "de"):
         (folder / f"test_2017_flickr.{language}").write_text(f"2017 {language}\n", encoding="utf-8")
         (folder / f"own.{language}").write_text(f"own {language}\n", encoding="utf-8")
-    own = {"source": str(folder / "own.en"), "target": str(folder / "own.de")}
+    own = [str(folder / "own.en"), str(folder / "own.de")]
     settings = {"held_out": {"valid": 1}, "tests": {"test2017": "test_2017_flickr", "mine": own}}
     corpus = hub("anything", "en", "de", root=folder, **settings)
     data = corpus.load()

@@ -123,16 +123,15 @@ def equal(one, other):
 
 
 OTHER_DATA = {"corpus": Toy("y"), "tokenizer": sentence_piece(310), "cleaning": cleaning(max_words=9), "max_length": 39}
+SAME_DATA = {"batch_tokens": 80, "seed": 2, "hide_source": True, "workers": 1, "both_directions": True}
 
 
-@pytest.mark.parametrize("setting", OTHER_DATA)
-def test_a_setting_that_changes_the_data_makes_another_folder(prepared, tmp_path, setting):
-    assert made(tmp_path, **{setting: OTHER_DATA[setting]}).prepared != prepared.prepared
+def test_settings_that_change_the_data_make_another_folder(tmp_path):
+    def folder(**settings):
+        return module(tmp_path, **settings)._folder()
 
-
-@pytest.mark.parametrize("change", [{"batch_tokens": 80}, {"seed": 2}, {"hide_source": True}, {"workers": 1}])
-def test_settings_that_do_not_change_the_data_share_a_folder(prepared, tmp_path, change):
-    assert made(tmp_path, **change).prepared == prepared.prepared
+    assert len({folder(), *(folder(**{name: value}) for name, value in OTHER_DATA.items())}) == 1 + len(OTHER_DATA)
+    assert {folder(**{name: value}) for name, value in SAME_DATA.items()} == {folder()}
 
 
 @pytest.mark.medium
@@ -189,25 +188,30 @@ def test_the_tokenizer_of_a_run(prepared, tmp_path):
     assert given.prepared == used.prepared != prepared.prepared
 
 
-def test_resuming_where_a_run_stopped(tmp_path):
+def test_a_stream_starts_at_any_step_and_an_epoch_has_every_row_once(tmp_path):
     data = made(tmp_path, accumulation=2)
     steps = data.epochs.steps_of(0)
     every = stream(data, 4 * (steps + 5))
     for start in (1, steps - 1, steps, steps + 3):
         data.start_step = start
         assert equal(stream(data, 6), every[2 * start : 2 * start + 6])
-    assert data.epoch_of(0) == 0
-    assert data.epoch_of(steps) == 1
+    assert (data.epoch_of(0), data.epoch_of(steps)) == (0, 1)
     assert 0 < data.epoch_of(steps // 2) < 1
-
-
-def test_figures_of_the_first_epoch(tmp_path):
-    data = made(tmp_path, accumulation=2)
-    first = stream(data, 2 * data.epochs.steps_of(0))
-    assert sorted(torch.cat([batch.rows for batch in first]).tolist()) == list(range(150))
-    assert data.epochs.plan(0).tokens == sum(batch.tokens for batch in first)
+    assert data.epochs.locate(steps + 2) == (1, 2)
+    first = every[: 2 * steps]
+    for epoch in (first, every[2 * steps : 2 * (steps + data.epochs.steps_of(1))]):
+        assert sorted(torch.cat([batch.rows for batch in epoch]).tolist()) == list(range(150))
+    for one, other in zip(first[::2], first[1::2], strict=True):
+        assert one.step_tokens == other.step_tokens == len(one.real) + len(other.real)
+    tokens = sum(batch.tokens for batch in first)
     padded = sum(batch.source.numel() + batch.target_out.numel() for batch in first)
-    assert data.epochs.plan(0).padding == pytest.approx(1 - sum(batch.tokens for batch in first) / padded)
+    assert data.epochs.plan(0).tokens == tokens
+    assert data.epochs.plan(0).padding == pytest.approx(1 - tokens / padded)
+
+
+@pytest.mark.medium
+def test_workers_keep_the_order(prepared, tmp_path):
+    assert equal(stream(made(tmp_path, workers=2), 40), stream(prepared, 40))
 
 
 @pytest.mark.parametrize("from_environment", [True, False])
@@ -342,8 +346,9 @@ PAIR = built("tokenizer/separate", vocab_size=300)
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"max_length": 64}, "data.max_length=64 does not fit into data.batch_tokens=64: .*one token more"),
         ({"both_directions": True, "tokenizer": PAIR}, "needs one vocabulary .* give tokenizer.kind=joint"),
-        ({"both_directions": True, "hide_source": True}, "the source says .* data.hide_source=true"),
+        ({"both_directions": True, "hide_source": True}, "both_directions=true: .* data.hide_source=false"),
         ({"segmentation": SampledSegmentation(alpha=0.2, candidates=64, start_epoch=0)}, "needs .*_type=unigram"),
     ],
 )

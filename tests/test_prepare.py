@@ -1,121 +1,193 @@
+"""Preparation: what cleaning drops and counts, and what is stored, whatever the chunks and the processes."""
+
 import itertools
 import json
 import os
 import random
 import signal
 import sys
-from collections import Counter
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from built import cleaning, sentence_piece
-from conftest import completed, failed
-from datasets import Dataset, DatasetDict
+from conftest import completed, failed, snapshot
+from datasets import Dataset, DatasetDict, Features, Value
 
 from headcount.data import prepare as prepare_module
-from headcount.data.prepare import encode, in_processes, on_disk, prepare, training_text
-from headcount.data.tokenizer import Tokenizer, normalise
+from headcount.data.cleaning import CleaningReport
+from headcount.data.prepare import in_processes, prepare, training_text
 from headcount.errors import InputError
 from headcount.progress import progress_bar
 
-WORDS = ["the", "old", "dog", "Bär", "sees", "äpfel", "and", "häuser", "in", "for", "by", "one", "two", "three"]
+TOKENIZER = sentence_piece(264).train(["ab ab"])
+TRAIN = [  # source, target, why it goes
+    ("a\u0308  b ", "fine", None),
+    ("", "no source", "empty"),
+    ("no target", " \u2028\t", "empty"),
+    ("one two three four", "eins", "too long"),
+    ("abc", "abc", None),
+    ("abcdefghi jkl", "abc", "unequal lengths"),
+    ("ä b", "fine", "duplicate"),
+    ("ä b", "other", None),
+    ("held", "new", "leak"),
+    ("new", "gehalten", "leak"),
+    ("kept", "last", None),
+]
+VALID = [(" held ", "gehalten"), ("", "x"), ("same", "same"), ("same", "same")]
+TEST = [("one two three four", "e"), ("t", "ttttttttttttt")]
+DROPPED = {"empty": 2, "too long": 1, "unequal lengths": 1, "duplicate": 1, "leak": 2}
 
 
-class Untidy:
-    """A corpus with something of all that cleaning finds."""
+def splits(train, **others):
+    def dataset(pairs):
+        links = [[{"row": row}] for row in range(len(pairs))]
+        columns = {"source": [p[0] for p in pairs], "target": [p[1] for p in pairs], "row": list(range(len(pairs)))}
+        return Dataset.from_dict({**columns, "links": links})
 
-    source_language, target_language = "en", "de"
-
-    def __init__(self) -> None:
-        draw = random.Random(1)
-
-        def text() -> str:
-            return draw.choice([" ", "  ", "\t"]).join(draw.choices(WORDS, k=draw.choice([0, 1, 2, 3, 4, 5, 6, 7, 30])))
-
-        seen = [(text(), text()) for _ in range(150)]
-        self.splits = {
-            split: [draw.choice(seen) if draw.random() < 0.3 else (text(), text()) for _ in range(count)]
-            for split, count in {"train": 500, "valid": 7, "test": 11, "more": 50}.items()
-        }
-
-    def load(self) -> DatasetDict:
-        splits = {}
-        for split, pairs in self.splits.items():
-            source, target = zip(*pairs, strict=True)
-            links = [[{"row": row}] for row in range(len(pairs))]
-            splits[split] = Dataset.from_dict({"source": source, "target": target, "links": links})
-        return DatasetDict(splits)
-
-    def fingerprint(self) -> str:
-        return "untidy"
+    return DatasetDict({split: dataset(pairs) for split, pairs in {"train": train, **others}.items()})
 
 
-def by_hand(corpus, cleaning, tokenizer, max_length):
-    """The training pairs that stay, with their rows, and the counts: all at once, text compared with text."""
-    normal = {split: [tuple(map(normalise, pair)) for pair in pairs] for split, pairs in corpus.splits.items()}
-    sources, targets = (
-        {pair[side] for split in ("valid", "test", "more") for pair in normal[split]} for side in (0, 1)
-    )
-    kept, seen, counts = [], set(), Counter()
-    for row, (source, target) in enumerate(normal["train"]):
-        shorter, longer = sorted((len(source), len(target)))
-        if not shorter:
-            reason = "empty"
-        elif len(source.split()) > cleaning.max_words or len(target.split()) > cleaning.max_words:
-            reason = "too long"
-        elif longer > 12 and longer > cleaning.max_ratio * shorter:
-            reason = "unequal lengths"
-        elif (source, target) in seen:
-            reason = "duplicate"
-        elif source in sources or target in targets:
-            reason = "leak"
-        else:
-            reason = None
-            kept.append((row, source, target))
-        seen.add((source, target))
-        counts[reason] += 1
-    tokenizer = tokenizer.train([pair[side] for side in (1, 2) for pair in kept])
-    encoded = [(*pair, *tokenizer.encode([pair[1], pair[2]])) for pair in kept]
-    short = [pair for pair in encoded if len(pair[3]) <= max_length and len(pair[4]) <= max_length]
-    counts["too many pieces"] = len(encoded) - len(short)
-    del counts[None]
-    return tokenizer, short, counts
+@pytest.fixture
+def data():
+    return splits([pair[:2] for pair in TRAIN], valid=VALID, test=TEST)
 
 
-def pieces_of(folder, split):
-    """The piece numbers of both sides of a split, as they are stored."""
-    pieces, offsets = np.fromfile(folder / f"{split}.pieces", np.int32), np.load(folder / f"{split}.offsets.npy")
+@pytest.fixture
+def clean(tmp_path):
+    """What cleaning leaves of splits, its report, and the folder."""
+
+    def run(cleaning, data, tokenizer=TOKENIZER, max_length=None):
+        corpus = SimpleNamespace(load=lambda: data, fingerprint=lambda: "")
+        folder = Path(tempfile.mkdtemp(dir=tmp_path)) / "data"
+        prepare(corpus, cleaning, tokenizer, max_length, folder)
+        kept = {split: Dataset.from_file(str(folder / f"{split}.arrow")) for split in data}
+        return kept, CleaningReport(**json.loads((folder / "report.json").read_text())), folder
+
+    return run
+
+
+def test_train_is_filtered_and_the_rest_only_counted(data, clean):
+    cleaned, report, _ = clean(cleaning(max_words=3, max_ratio=4.0), data)
+    kept = [row for row, (_, _, reason) in enumerate(TRAIN) if reason is None]
+    assert cleaned["train"].to_dict() == {
+        "source": ["ä b", "abc", "ä b", "kept"],
+        "target": ["fine", "abc", "other", "last"],
+        "row": kept,
+        "links": [[{"row": row}] for row in kept],
+    }
+    assert cleaned["valid"].to_dict() == data["valid"].to_dict()
+    assert cleaned["test"].to_dict() == data["test"].to_dict()
+    assert report.counts == {
+        "train": {"read": 11, "normalised": 2, "kept": 4, **DROPPED},
+        "valid": {"read": 4, "normalised": 1, "empty": 1, "duplicate": 1, "kept": 4},
+        "test": {"read": 2, "normalised": 0, "too long": 1, "unequal lengths": 1, "kept": 2},
+    }
+    rows = [line.split("  ") for line in report.table().splitlines()]
+    cells = {row[0]: [cell.strip() for cell in row[1:] if cell.strip()] for row in rows}
+    assert [cells[name] for name in ("pairs", "leak", "kept")] == [[*data], ["2", "-", "-"], ["4", "4", "2"]]
+
+
+@pytest.mark.parametrize(
+    ("train", "changes", "kept"),
+    [  # limits at their edge
+        ([("a b c", "x y z"), ("a b c d", "w x y z")], {"max_words": 3}, [0]),
+        ([("abcd" * 4, "abcd"), ("abcd" * 4 + "e", "abcd"), ("abc" * 4, "ab")], {"max_ratio": 4.0}, [0, 2]),
+        (  # text without spaces is as long as its translation
+            [
+                ("Documentation is not available", "沒有可用的文件"),
+                ("Not enough memory to set references", "記憶體不足"),
+                ("Please close the window before you leave", "退室前に窓を閉めて"),
+                ("It is raining outside again", "또 비가 와"),
+                ("Documentation is not available, I fear", "沒有"),
+            ],
+            {"max_ratio": 4.0},
+            [0, 1, 2, 3],
+        ),
+        # a pair that may stay for one reason still goes for the other
+        ([("a", "b"), ("v", "c"), ("v", "c")], {"drop_duplicates": False}, [0]),
+        ([("a", "b"), ("v", "c"), ("v", "c")], {"drop_leaks": False}, [0, 1]),
+    ],
+)
+def test_what_stays(train, changes, kept, clean):
+    cleaned, report, _ = clean(cleaning(**changes), splits(train, valid=[("v", "v")], test=[("t", "t")]))
+    assert cleaned["train"]["row"][:] == kept
+    assert report.counts["train"]["kept"] == len(kept)
+
+
+def test_duplicates_and_leaks_can_stay_and_are_still_counted(data, clean):
+    cleaned, report, _ = clean(cleaning(max_words=3, max_ratio=4.0, drop_duplicates=False, drop_leaks=False), data)
+    assert cleaned["train"].num_rows == report.counts["train"]["kept"] == 7
+    assert report.counts["train"]["leak"] == 2
+    assert "leak (kept)" in report.table()
+
+
+def test_switched_off_changes_nothing_but_line_ends(data, clean):
+    cleaned, report, folder = clean(cleaning(enabled=False, max_words=1), data)
+    one_line = [text.replace("\u2028", " ") for text in data["train"]["target"]]
+    assert cleaned["train"].to_dict() == {**data["train"].to_dict(), "target": one_line}
+    assert "cleaning is off" in report.table()
+    pieces, offsets = np.fromfile(folder / "train.pieces", np.int32), np.load(folder / "train.offsets.npy")
     ids = [pieces[start:end].tolist() for start, end in itertools.pairwise(offsets)]
-    return ids[::2], ids[1::2]
+    assert (ids[2], ids[5]) == ([], [])  # sides without a piece
+    assert ids[8:10] == TOKENIZER.encode(["abc", "abc"])
+
+
+def test_text_may_be_of_the_large_kind_and_may_be_missing(data, clean):
+    kind = Features({"source": Value("large_string"), "target": Value("large_string")})
+    odd = "a\rb\x0bc\x0cd\x1ce\x1df\x1eg\x85h\u2028i\u2029j"
+    large = {"source": ["a\rb", None, odd], "target": ["x", "y", "z\x85"]}
+    data = DatasetDict({split: Dataset.from_dict(large, kind) for split in data})
+    for enabled in (True, False):
+        cleaned, *_ = clean(cleaning(enabled=enabled, drop_leaks=False), data)
+        expected = {"source": ["a b", "", "a b c d e f g h i j"], "target": ["x", "y", "z "]}
+        assert cleaned["test"].to_dict() == expected
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "message"),
+    [
+        ([], [("t", "t")], "the train split of the corpus holds no pairs"),
+        ([("a", "b")], [], "the test split of the corpus holds no pairs"),
+        ([("a", ""), ("v", "b"), ("v", "c")], [("t", "t")], "train split is left: 3 read, 2 of .* as 'leak'"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_an_empty_split_is_named_with_the_main_reason(train, test, message, clean):
+    with pytest.raises(InputError, match=message):
+        clean(cleaning(), splits(train, valid=[("v", "v")], test=test))
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(("chunk", "processes"), [(1, 1), (7, 3), (64, 2), (1000, 1)])
-def test_neither_chunks_nor_processes_change_anything(tmp_path, monkeypatch, processes, chunk):
-    monkeypatch.setattr(prepare_module, "CHUNK", chunk)
+def test_neither_chunks_nor_processes_change_anything(clean, monkeypatch):
+    draw = random.Random(1)
+    words = ["the", "old", "dog", "Bär", "sees", "äpfel", "and", "häuser", "in", "for", "by", "one", "two", "three"]
+
+    def text() -> str:
+        return draw.choice([" ", "  ", "\t"]).join(draw.choices(words, k=draw.choice([0, 1, 2, 3, 4, 5, 6, 7, 30])))
+
+    seen = [(text(), text()) for _ in range(150)]
+    drawn = {
+        split: [draw.choice(seen) if draw.random() < 0.3 else (text(), text()) for _ in range(count)]
+        for split, count in {"train": 500, "valid": 7, "test": 11, "more": 50}.items()
+    }
     monkeypatch.setattr(prepare_module, "SMALL", 0)
-    torch.set_num_threads(processes)
-    corpus, rules, trainer = Untidy(), cleaning(max_words=10, max_ratio=3.0), sentence_piece(300)
-    prepare(corpus, rules, trainer, 14, tmp_path / "data")
-    assert [path.name for path in tmp_path.iterdir()] == ["data"]
-    tmp_path = tmp_path / "data"
-    tokenizer, pairs, counts = by_hand(corpus, rules, trainer, 14)
-    data = {split: Dataset.from_file(str(tmp_path / f"{split}.arrow")) for split in corpus.splits}
-    train = data["train"].to_dict()
-    assert [links[0]["row"] for links in train["links"]] == [pair[0] for pair in pairs]
-    assert [train[name] for name in ("source", "target")] == [[pair[column] for pair in pairs] for column in (1, 2)]
-    assert pieces_of(tmp_path, "train") == tuple([pair[column] for pair in pairs] for column in (3, 4))
-    for split in ("valid", "test", "more"):
-        assert list(zip(data[split]["source"], data[split]["target"], strict=True)) == corpus.splits[split]
-        assert pieces_of(tmp_path, split)[1] == tokenizer.encode(data[split]["target"][:])
-    assert Tokenizer.load(tmp_path / "tokenizer.model").fingerprint() == tokenizer.fingerprint()
-    report = json.loads((tmp_path / "report.json").read_text())["counts"]["train"]
-    assert {name: report[name] for name in counts} == counts
-    assert min(counts.values()) > 0
-    assert len(counts) == 6
-    names = {f"{split}.{kind}" for split in data for kind in ("arrow", "pieces", "offsets.npy")}
-    assert {path.name for path in tmp_path.iterdir()} == {"report.json", "tokenizer.model", *names}
+    expected = None
+    for chunk, processes in ((1000, 1), (1, 1), (7, 3), (64, 2)):
+        monkeypatch.setattr(prepare_module, "CHUNK", chunk)
+        torch.set_num_threads(processes)
+        cleaned, report, folder = clean(
+            cleaning(max_words=10, max_ratio=3.0), splits(**drawn), sentence_piece(300), max_length=14
+        )
+        files = {name: content for name, content in snapshot(folder).items() if not name.endswith(".arrow")}
+        found = files, {split: pairs.to_dict() for split, pairs in cleaned.items()}
+        assert (expected := expected or found) == found
+    assert all(report.counts["train"][reason] for reason in (*DROPPED, "too many pieces"))
+    names = {f"{split}.{kind}" for split in drawn for kind in ("pieces", "offsets.npy")}
+    assert files.keys() == {"report.json", "tokenizer.model", *names}
 
 
 def test_the_tokenizer_learns_from_a_sample():
@@ -126,13 +198,6 @@ def test_the_tokenizer_learns_from_a_sample():
     source, target = training_text(pairs, kept, 0.25)
     assert target == [text.upper() for text in source]
     assert 90 < len(source) < 160
-
-
-def test_sentences_without_a_piece(tmp_path):
-    empty = on_disk(Dataset.from_dict({"source": ["", ""], "target": ["", ""]}), tmp_path / "text")
-    tokenizer = sentence_piece(264).train(["ab ab"])
-    assert encode(empty, None, tokenizer, None, tmp_path / "test") == 0
-    assert pieces_of(tmp_path, "test") == ([[], []], [[], []])
 
 
 def killed(rows):

@@ -56,6 +56,7 @@ def test_every_format_gives_the_same_pairs(tmp_path, name):
             [("a\nb", None), ("c", "d")],
         ),
         ("t.jsonl", '{"translation": {"en": "a", "de": "2020-01-01"}}', ("en", "de"), [("a", "2020-01-01")]),
+        ("t.jsonl", '{"en": "a", "de": "b", "x": 1}\n{"en": "c", "x": "y"}', ("en", "de"), [("a", "b"), ("c", None)]),
         ("t.jsonl", '{"en": "\\ud83d\\ude00", "de": "b"}', ("en", "de"), [("😀", "b")]),
     ],
 )
@@ -74,6 +75,9 @@ def test_nested_and_other_columns_of_parquet(tmp_path):
     assert read_table(tmp_path / "t.parquet", ("en", "de"))["target"][:] == ["x", "y"]
     with pytest.raises(InputError, match="column number holds int64 and no text"):
         read_table(tmp_path / "t.parquet", ("en", "number"))
+    pq.write_table(pa.table({"en": pa.array([b"\xff"]).view(pa.string()), "de": ["a"]}), tmp_path / "t.parquet")
+    with pytest.raises(InputError, match=r"t.parquet: cannot be read \(.*Invalid UTF8"):
+        read_table(tmp_path / "t.parquet", ("en", "de"))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +115,7 @@ def test_a_split_may_be_tables_or_two_files(tmp_path):
     (tmp_path / "a").write_text("one\n")
     (tmp_path / "b").write_text("eins\n")
     test, other = [str(tmp_path / "a"), str(tmp_path / "b")], str(tmp_path / "other.parquet")
-    tests = {"test2017": {"source": test[0], "target": test[1]}, "other": other}
+    tests = {"test2017": test, "other": other}
     splits = corpus(tmp_path, test=test, tests=tests).load()
     assert list(splits) == ["train", "valid", "test", "test2017", "other"]
     assert splits["train"].to_list() == splits["valid"].to_list() == splits["other"].to_list() == EXPECTED
@@ -155,7 +159,7 @@ def test_every_setting_that_changes_the_text_changes_the_fingerprint(tmp_path):
         ({"test": "t.tsv", "source_column": 2, "target_column": 1}, r"do not fit valid.jsonl"),
         ({"test": "t.tsv", "tests": {"a b": "x.tsv"}}, r"data.tests.a b: cannot be the name"),
         ({"test": "t.tsv", "tests": {"valid": "x.tsv"}}, r"data.tests.valid: cannot be the name"),
-        ({"test": "t.tsv", "tests": {"more": {"source": "x"}}}, r"data.tests.more=.*: must be two files"),
+        ({"test": "t.tsv", "tests": {"more": ["x"]}}, r"data.tests.more=.*: must be two files"),
     ],
 )
 def test_settings_that_do_not_go_together(settings, message):

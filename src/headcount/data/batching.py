@@ -167,8 +167,8 @@ class Epochs:
     source_lengths, target_lengths: int [sentence], with EOS. batch_tokens: most rows times longest source, and most
     rows times longest target. batches_per_step: the number of batches is a multiple of it; the largest batches are
     halved until it is. lengthening: of both sides, with subword sampling, from `start_epoch` on: batches then have room
-    for sampled segmentations, and token counts are expected numbers. steps: the optimizer steps of the first epochs, as
-    far as they have been planned.
+    for sampled segmentations, and token counts are expected numbers. steps: the optimizer steps of the epochs that have
+    been planned.
     """
 
     source_lengths: np.ndarray
@@ -178,7 +178,7 @@ class Epochs:
     batches_per_step: int = 1
     lengthening: tuple[Lengthening, Lengthening] | None = None
     start_epoch: int = 0
-    steps: list[int] = field(default_factory=list)
+    steps: dict[int, int] = field(default_factory=dict, repr=False)
     _kept: dict[int, EpochPlan] = field(default_factory=dict, repr=False)
 
     def plan(self, epoch: int) -> EpochPlan:
@@ -189,8 +189,7 @@ class Epochs:
         """
         if epoch not in self._kept:
             self._kept = {epoch: self._planned(epoch)}
-            if epoch == len(self.steps):
-                self.steps.append(self._kept[epoch].steps)
+            self.steps[epoch] = self._kept[epoch].steps
         return self._kept[epoch]
 
     def _planned(self, epoch: int) -> EpochPlan:
@@ -215,9 +214,7 @@ class Epochs:
 
     def steps_of(self, epoch: int) -> int:
         """The optimizer steps of an epoch. Each epoch is planned only once."""
-        while len(self.steps) <= epoch:
-            self.plan(len(self.steps))
-        return self.steps[epoch]
+        return self.steps[epoch] if epoch in self.steps else self.plan(epoch).steps
 
     def locate(self, step: int) -> tuple[int, int]:
         """The epoch of optimizer step `step`, and its number in this epoch; epochs differ a little in length."""

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from annotated_types import Ge
+from datasets import Dataset
 from tabulate import tabulate
 
 from headcount.data.tokenizer import normalise
@@ -76,13 +77,17 @@ class Text(NamedTuple):
     def of(cls, table: pa.Table) -> "Text":
         return cls(*(table[side].combine_chunks() for side in cls._fields))
 
+    def within(self, table: pa.Table) -> pa.Table:
+        """A table of pairs with this text in place of its own; its other columns stay."""
+        return pa.table(dict(zip(table.column_names, table.columns, strict=True)) | self._asdict())
+
 
 class Findings(NamedTuple):
     """What was found in each pair alone.
 
     normalised: bool [pair], whether normalisation changed it. reasons: bool [pair, reason], by `CHECKED`; False for
-    duplicates. keys: uint64 [pair], equal for equal pairs, and for others with a probability of 1 in 10^19. sizes: int
-    [pair], bytes of UTF-8 of both normalised sides.
+    duplicates. keys: int64 [pair], equal for equal pairs, and for others with a probability of 1 in 10^19; with
+    cleaning off, row numbers. sizes: int [pair], bytes of UTF-8 of both normalised sides.
     """
 
     normalised: np.ndarray
@@ -108,14 +113,16 @@ class Cleaning:
             return text
         return Text(*(pa.array([normalise(each) for each in side.to_pylist()], pa.string()) for side in text))
 
-    def check(self, before: Text, forbidden: Text | None) -> Findings:
-        """Check each pair alone. forbidden: normalised text that counts as a leak; None for none."""
+    def check(self, pairs: Dataset, forbidden: Text | None, rows: slice) -> Findings:
+        """Check each of these pairs alone. pairs: in the format of Arrow. forbidden: normalised text that counts as a
+        leak; None for none."""
+        before = Text.of(pairs[rows])
         text = self.normal(before)
         no = np.zeros(len(text.source), bool)
         sizes = np.sum([pc.binary_length(side).to_numpy() for side in text], axis=0)
         reasons = dict.fromkeys(CHECKED, no)
         if not self.enabled:
-            return Findings(no, np.column_stack(list(reasons.values())), no.astype(np.uint64), sizes)
+            return Findings(no, np.column_stack(list(reasons.values())), np.arange(rows.start, rows.stop), sizes)
         changed = pc.or_(*(pc.not_equal(*sides) for sides in zip(before, text, strict=True)))
         shorter, longer = np.sort([_widths(side) for side in text], axis=0)
         reasons["empty"] = shorter == 0
@@ -126,15 +133,13 @@ class Cleaning:
             reasons["unequal lengths"] = (longer > SHORT) & (longer > self.max_ratio * shorter)
         if forbidden is not None:
             reasons["leak"] = _bools(pc.or_(*(pc.is_in(*sides) for sides in zip(text, forbidden, strict=True))))
-        keys = np.frombuffer(b"".join(map(_key, *(side.to_pylist() for side in text))), np.uint64)
+        keys = np.frombuffer(b"".join(map(_key, *(side.to_pylist() for side in text))), np.int64)
         return Findings(_bools(changed), np.column_stack(list(reasons.values())), keys, sizes)
 
     def keep(self, found: Findings, filters: bool) -> tuple[np.ndarray, dict[str, int]]:
         """Which pairs of a split are kept, bool [pair], and its counts by row of the report's table. filters: False for
         a split that is only counted."""
         count, reasons = len(found.keys), found.reasons.copy()
-        if not self.enabled:
-            return np.ones(count, bool), {"read": count, "kept": count}
         duplicate = np.ones(count, bool)
         duplicate[np.unique(found.keys, return_index=True)[1]] = False
         reasons[:, CHECKED.index("duplicate")] = duplicate
@@ -150,8 +155,6 @@ class Cleaning:
     @property
     def tolerated(self) -> list[str]:
         """The reasons that are counted, but drop no pair."""
-        if not self.enabled:
-            return []
         return ["duplicate"] * (not self.drop_duplicates) + ["leak"] * (not self.drop_leaks)
 
 

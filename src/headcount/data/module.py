@@ -14,7 +14,6 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow as pa
 import pytorch_lightning as pl
-import torch
 from annotated_types import Ge, Le
 from datasets import Dataset, DatasetDict, concatenate_datasets
 from filelock import FileLock
@@ -88,15 +87,10 @@ class TranslationData(pl.LightningDataModule):
                 f"segmentation: {type(segmentation).__name__} needs tokenizer.model_type={segmentation.model_type}, "
                 f"and not {tokenizer.model_type}; give segmentation.kind=best, or the one that fits"
             )
-        if both_directions and isinstance(tokenizer, SentencePiecePair | TokenizerPair):
+        if both_directions and (hide_source or isinstance(tokenizer, SentencePiecePair | TokenizerPair)):
             raise ValueError(
-                "data.both_directions=true: needs one vocabulary of both languages, but tokenizer.kind=separate has "
-                "two; give tokenizer.kind=joint"
-            )
-        if both_directions and hide_source:
-            raise ValueError(
-                "data.both_directions=true: the source says which language to write, but data.hide_source=true leaves "
-                "it out; give one of the two"
+                "data.both_directions=true: needs one vocabulary of both languages, and sources that say which of them "
+                "to write; give tokenizer.kind=joint and data.hide_source=false"
             )
         self.corpus = corpus
         self.cleaning = cleaning
@@ -276,8 +270,6 @@ class TranslationData(pl.LightningDataModule):
     def _rank_and_world_size(self) -> tuple[int, int]:
         if self.trainer is not None:
             return self.trainer.global_rank, self.trainer.world_size
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            return torch.distributed.get_rank(), torch.distributed.get_world_size()
         return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 

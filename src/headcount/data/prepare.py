@@ -10,20 +10,21 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import datasets
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from datasets import Dataset
 
 from headcount.data.batches import Sentences
 from headcount.data.cleaning import TOO_MANY_PIECES, Cleaning, CleaningReport, Findings, Text
-from headcount.data.corpora.corpus import SIDES, SPLITS, Corpus, further_names, one_line
+from headcount.data.corpora.corpus import SIDES, SPLITS, Corpus, further_names
 from headcount.data.tokenizer import PAD, AnyTokenizer, SentencePiece, save_tokenizer
 from headcount.errors import InputError
 from headcount.files import new_directory
@@ -32,6 +33,7 @@ from headcount.processes import kills_named, process_pool
 CHUNK = 2**14  # pairs that a process works on at once
 SMALL = 50_000  # pairs up to which one process is faster
 MOST_PROCESSES = 32  # the process that writes cannot keep more busy
+LINE_END = "[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]"
 
 logger = logging.getLogger(__name__)
 
@@ -50,19 +52,18 @@ def prepare(
     """
     logger.info("reading the corpus")
     before, splits = corpus.fingerprint(), dict(corpus.load())
-    names = [*SPLITS, *further_names(splits)]
     kept: dict[str, np.ndarray] = {}
     counts: dict[str, dict[str, int]] = {}
     sizes: dict[str, int] = {}  # bytes of the kept text
     with new_directory(folder) as new:
         (new / "read").mkdir()
-        texts = {split: on_disk(splits.pop(split), new / "read" / split) for split in names}
+        texts = {split: on_disk(splits.pop(split), new / "read" / split) for split in (*SPLITS, *further_names(splits))}
         pa.default_memory_pool().release_unused()
         logger.info("cleaning %s pairs", f"{sum(map(len, texts.values())):,}")
         held_out = [cleaning.normal(Text.of(text[:])) for split, text in texts.items() if split != "train"]
         forbidden = Text(*map(pa.concat_arrays, zip(*held_out, strict=True)))
         for split, text in texts.items():
-            work = partial(_check, text, cleaning, forbidden if split == "train" else None)
+            work = partial(cleaning.check, text, forbidden if split == "train" else None)
             found = Findings(*map(np.concatenate, zip(*in_processes(work, len(text)), strict=True)))
             kept[split], counts[split] = cleaning.keep(found, filters=split == "train")
             sizes[split] = int(found.sizes[kept[split]].sum())
@@ -76,7 +77,7 @@ def prepare(
         logger.info("encoding")
         for split, text in texts.items():
             filters = (cleaning, kept[split]) if split == "train" else None
-            longer = encode(text, filters, tokenizer, max_length, new / split)
+            longer = write_split(text, partial(encode, text, filters, tokenizer, max_length), new / split)
             if max_length is not None:
                 counts[split][TOO_MANY_PIECES] = longer
                 counts[split]["kept"] -= longer if split == "train" else 0
@@ -88,28 +89,19 @@ def prepare(
 
 
 def on_disk(pairs: Dataset, path: Path) -> Dataset:
-    """The pairs of a split, each text one line, memory-mapped from the new file `path`, as Arrow tables."""
+    """The pairs of a split, each text one line, memory-mapped from the new file `path`.arrow, as Arrow tables."""
     if not len(pairs):
         raise InputError(f"the {path.name} split of the corpus holds no pairs; give it at least one")
-    pairs = pairs.with_format("arrow")
-    with writing(path, _in_lines(pairs[:0]).schema) as write:
-        for rows in chunks(len(pairs)):
-            write(_in_lines(pairs[rows]))
-    return Dataset.from_file(str(path)).with_format("arrow")
+    datasets.disable_progress_bars()
+    written = {"cache_file_name": f"{path}.arrow", "new_fingerprint": "lines"}
+    return pairs.with_format("arrow").map(_in_lines, batched=True, batch_size=CHUNK, **written)
 
 
 def _in_lines(table: pa.Table) -> pa.Table:
-    return with_text(table, Text(*(one_line(table[side]) for side in SIDES)))
-
-
-def with_text(table: pa.Table, text: Text) -> pa.Table:
-    """A table of pairs with another text; its other columns stay."""
-    columns = dict(zip(table.column_names, table.columns, strict=True))
-    return pa.table(columns | text._asdict())
-
-
-def _check(pairs: Dataset, cleaning: Cleaning, forbidden: Text | None, rows: slice) -> Findings:
-    return cleaning.check(Text.of(pairs[rows]), forbidden)
+    """Text without line ends, since files have a sentence a line: null becomes the empty text, and all characters at
+    which `str.splitlines` cuts become spaces."""
+    text = (pc.fill_null(table[side].cast(pa.string()), "") for side in SIDES)
+    return Text(*(pc.replace_substring_regex(side, LINE_END, " ") for side in text)).within(table)
 
 
 def training_text(text: Dataset, kept: np.ndarray, share: float) -> list[list[str]]:
@@ -119,25 +111,15 @@ def training_text(text: Dataset, kept: np.ndarray, share: float) -> list[list[st
     return [sample[side].to_pylist() for side in SIDES]
 
 
-def encode(
-    text: Dataset,
-    filters: tuple[Cleaning, np.ndarray] | None,
-    tokenizer: AnyTokenizer,
-    max_length: int | None,
-    path: Path,
-) -> int:
-    """Write the text and the pieces of a split; `path` has its name. Returns how many pairs have more than `max_length`
-    pieces on a side.
-
-    filters: the cleaning, and which pairs it keeps, bool [pair]: these are written, normalised, if they are within
-    `max_length`. None: all pairs are written as they are.
-    """
+def write_split(text: Dataset, work: Callable[[slice], tuple[pa.Table, int, Sentences]], path: Path) -> int:
+    """Write the text and the pieces that `work`, as of `encode`, gives; `path` has the name of the split. Returns how
+    many pairs have too many pieces on a side."""
     longer, lengths = 0, [np.ones((1, 1), np.int64)]
-    with writing(path.with_suffix(".arrow"), text[:0].schema) as write, path.with_suffix(".pieces").open("wb") as file:
+    arrow, schema = pa.OSFile(str(path.with_suffix(".arrow")), "wb"), text[:0].schema.remove_metadata()
+    with arrow, pa.ipc.new_stream(arrow, schema) as stream, path.with_suffix(".pieces").open("wb") as file:
         file.write(np.int32(PAD).tobytes())  # an empty file cannot be mapped
-        work = partial(_encode, text, filters, tokenizer, max_length)
         for table, found, ids in in_processes(work, len(text)):
-            write(table)
+            stream.write_table(table)
             longer += found
             file.write(ids.pieces.tobytes())
             lengths.append(ids.lengths[:, None] - 1)
@@ -145,17 +127,23 @@ def encode(
     return longer
 
 
-def _encode(
+def encode(
     text: Dataset,
     filters: tuple[Cleaning, np.ndarray] | None,
     tokenizer: AnyTokenizer,
     max_length: int | None,
     rows: slice,
 ) -> tuple[pa.Table, int, Sentences]:
+    """The pairs of these rows as they are stored, how many have more than `max_length` pieces on a side, and the pieces
+    of the stored ones: source 0, target 0, source 1, ...
+
+    filters: the cleaning, and which pairs it keeps, bool [pair]: these are stored, normalised, if they are within
+    `max_length`. None: all pairs are stored as they are.
+    """
     table = text[rows]
     if filters is not None:
         table = table.filter(pa.array(filters[1][rows]))
-        table = with_text(table, filters[0].normal(Text.of(table)))
+        table = filters[0].normal(Text.of(table)).within(table)
     source, target = (getattr(tokenizer, side).encode(table[side].to_pylist(), 1) for side in SIDES)
     pairs = list(zip(source, target, strict=True))
     fits = np.array([max_length is None or max(map(len, pair)) <= max_length for pair in pairs], bool)
@@ -165,23 +153,13 @@ def _encode(
     return table, int((~fits).sum()), Sentences.of(list(itertools.chain.from_iterable(pairs)))
 
 
-def chunks(rows: int) -> list[slice]:
-    return [slice(start, min(start + CHUNK, rows)) for start in range(0, rows, CHUNK)]
-
-
 def in_processes(work: Callable[[slice], Result], rows: int) -> Iterator[Result]:
     """What `work` returns for every chunk of so many rows, in order."""
+    chunks = [slice(start, min(start + CHUNK, rows)) for start in range(0, rows, CHUNK)]
     processes = min(torch.get_num_threads(), MOST_PROCESSES)
     if rows <= SMALL or processes == 1:
-        yield from map(work, chunks(rows))
+        yield from map(work, chunks)
         return
     killed = kills_named("helped to prepare the data", "start again with fewer cores, such as threads=1")
     with killed, process_pool(processes) as pool:
-        yield from pool.map(work, chunks(rows))
-
-
-@contextmanager
-def writing(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
-    """A function that writes tables to a file, as an Arrow stream."""
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as stream:
-        yield stream.write_table
+        yield from pool.map(work, chunks)

@@ -3,20 +3,20 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from datasets import Dataset
 
-from headcount.errors import InputError, reason
+from headcount.errors import InputError, printable, reason
 from headcount.files import require_regular
 
 SPLITS = ("train", "valid", "test")
 SIDES = ("source", "target")
-LINE_END = "[\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029]"
 
 
 class Corpus(Protocol):
@@ -62,19 +62,20 @@ def further_names(splits: Iterable[str]) -> list[str]:
 
 
 def pairs_of(source: Any, target: Any) -> Dataset:
-    """Two columns of text, as of a `pa.Table`, as a split."""
-    return in_memory(pa.table({"source": source, "target": target}))
+    """Two columns of text, as of a `pa.Table`, as a split; the name saves `datasets` a hash of all of it."""
+    return Dataset(pa.table({"source": source, "target": target}), fingerprint="table")
 
 
-def in_memory(table: pa.Table) -> Dataset:
-    """A table as a split; the name saves `datasets` a hash of all of it."""
-    return Dataset(table, fingerprint="table")
-
-
-def one_line(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Strings without line ends, since files have a sentence a line: null becomes the empty text, and all characters
-    at which `str.splitlines` cuts become spaces."""
-    return pc.replace_substring_regex(pc.fill_null(texts.cast(pa.string()), ""), LINE_END, " ")
+@contextmanager
+def reading(path: str | Path) -> Iterator[None]:
+    """Raises InputError for a file that cannot be read in the block."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file; give a text file, plain or .gz, or a table") from None
+    except (OSError, EOFError, zlib.error, pa.ArrowException, UnicodeError) as error:
+        why = printable(reason(error))
+        raise InputError(f"{path}: cannot be read ({why}); give a text file, plain or .gz, or a whole table") from None
 
 
 def fingerprint(settings: list[Any], further: Mapping[str, Any], files: Iterable[Path]) -> str:
@@ -83,10 +84,8 @@ def fingerprint(settings: list[Any], further: Mapping[str, Any], files: Iterable
     given = {name: value for name, value in further.items() if value}
     digest = hashlib.sha256(json.dumps([*settings, given] if given else settings).encode())
     for path in files:
-        try:
+        with reading(path):
             require_regular(path)
             with path.open("rb") as file:
                 digest.update(hashlib.file_digest(file, "sha256").digest())
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read ({reason(error)}); give a text file, plain or .gz") from None
     return digest.hexdigest()

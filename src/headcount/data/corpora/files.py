@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from annotated_types import Ge
 from datasets import Dataset, concatenate_datasets
 
-from headcount.data.corpora.corpus import SIDES, SPLITS, fingerprint, language_codes, test_set_name
+from headcount.data.corpora.corpus import SPLITS, fingerprint, language_codes, test_set_name
 from headcount.data.corpora.held_out import HeldOut
 from headcount.data.corpora.tables import FORMATS, Column, format_of, read_table
 from headcount.data.corpora.text import read_pairs
@@ -17,8 +17,7 @@ from headcount.errors import InputError
 Columns = tuple[Column, Column]
 
 
-@dataclass(frozen=True)
-class SplitFiles:
+class SplitFiles(NamedTuple):
     """The files of one split: two of text, source and target, or tables with a pair a row.
 
     columns: of tables, see `read_table`; None for two files of text.
@@ -35,11 +34,6 @@ class SplitFiles:
             if not len(part):
                 raise InputError(f"{path}: holds no pairs; a split needs at least one")
         return concatenate_datasets(parts)
-
-    @property
-    def settings(self) -> list[Any]:
-        """For a fingerprint, beside the content of the files; empty for two files of text."""
-        return [] if self.columns is None else [format_of(self.paths[0]), *self.columns]
 
 
 @dataclass(kw_only=True)
@@ -89,21 +83,24 @@ class FilesCorpus:
         further = {
             **self.cut.settings,
             "tests": [split for split in self.files if split not in SPLITS],
-            "tables": {split: files.settings for split, files in self.files.items() if files.settings},
+            "tables": {
+                split: [format_of(files.paths[0]), *files.columns]
+                for split, files in self.files.items()
+                if files.columns is not None
+            },
         }
         paths = [path for each in self.files.values() for path in each.paths]
         return fingerprint([self.source_language, self.target_language], further, paths)
 
 
 def files_at(setting: str, place: Any, columns: Columns) -> SplitFiles:
-    """The files of a split: [SOURCE, TARGET] or {source: SOURCE, target: TARGET}, two of text; a table, or a list of
-    tables of one format. Raises ValueError for another value or another format."""
-    named = place if isinstance(place, Mapping) else {}
-    paths = tuple(Path(str(path)) for path in named.values() or (place if isinstance(place, list) else [place]))
+    """The files of a split: [SOURCE, TARGET], two of text; a table, or a list of tables of one format. Raises
+    ValueError for another value or another format."""
+    paths = tuple(Path(str(path)) for path in (place if isinstance(place, list) else [place]))
     formats = {format_of(path) for path in paths}
-    if len(paths) == 2 and not formats & set(FORMATS) and set(named) in (set(), set(SIDES)):
-        return SplitFiles(tuple(Path(str(named[side])) for side in SIDES) if named else paths)
-    if named or len(formats) != 1 or not formats <= set(FORMATS):
+    if len(paths) == 2 and not formats & set(FORMATS):
+        return SplitFiles(paths)
+    if len(formats) != 1 or not formats <= set(FORMATS):
         raise ValueError(
             f"{setting}={place}: must be two files of text, [SOURCE,TARGET], or tables that end in one of "
             f"{', '.join(FORMATS)}"

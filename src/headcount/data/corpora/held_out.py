@@ -1,21 +1,17 @@
 """Held-out splits: validation and test pairs taken from the training text."""
 
 import hashlib
-import logging
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from datasets import Dataset
 
-from headcount.data.corpora.corpus import SIDES, in_memory, pairs_of
+from headcount.data.corpora.corpus import SIDES, pairs_of
 from headcount.data.tokenizer import normalise
 from headcount.errors import InputError
 
 CHUNK = 2**14  # pairs hashed at once
-
-logger = logging.getLogger(__name__)
 
 
 class HeldOut:
@@ -34,8 +30,8 @@ class HeldOut:
     def __init__(self, settings: Mapping[str, Any] | None, max_pairs: int | None) -> None:
         given = {"seed": 1} | dict(settings or {})
         for name, size in given.items():
-            least, off = (-np.inf, ()) if name == "seed" else (1, (None,))
-            if size not in off and (type(size) is not int or size < least):
+            allowed = type(size) is int and (size > 0 or name == "seed")
+            if not allowed and (name == "seed" or size is not None):
                 raise ValueError(
                     f"data.held_out.{name}={size}: must be a whole number, of pairs 1 or more, such as 2000, or null "
                     "for a split that the corpus has"
@@ -57,40 +53,32 @@ class HeldOut:
             train = train.select(range(min(self.max_pairs, len(train))))
         if not self.sizes:
             return {**splits, "train": train}
-        table, wanted = train.with_format("arrow")[:], sum(self.sizes.values())
-        keys = np.concatenate([self._keys(*_texts(rows)) for rows in table.to_batches(CHUNK)])
-        smallest = np.unique(keys[keys != b""])[:wanted]
-        leaves = (keys != b"") & (keys <= smallest[-1]) if len(smallest) else np.zeros(len(keys), bool)
+        keys = np.concatenate([self._keys(*(rows[side] for side in SIDES)) for rows in train.iter(CHUNK)])
+        different, wanted = np.unique(keys[keys != b""]), sum(self.sizes.values())
+        smallest = different[:wanted]
+        leaves = np.isin(keys, smallest)
         if leaves.all() or len(smallest) < wanted:
             asked = " and ".join(f"data.held_out.{split}={size}" for split, size in self.sizes.items())
-            different = "no more" if len(smallest) == wanted else f"{len(smallest):,}"
             raise InputError(
-                f"{asked}: too much for the train split, which has {len(keys):,} pairs in all, and of different "
-                f"sources in pairs with text on both sides {different}; give less"
-            )
-        if (leaving := int(leaves.sum())) > wanted:
-            logger.info(
-                "%s pairs are held out; %s further pairs with the same sources leave train", wanted, leaving - wanted
+                f"{asked}: too much for the train split, which has {len(keys):,} pairs, and in those with text on both "
+                f"sides {len(different):,} different sources; give less, since a pair must stay"
             )
         best: dict[bytes, tuple[bytes, str, str]] = {}  # of each source, the pair with the smallest hash
-        for key, source, target in zip(keys[leaves], *_texts(table.filter(pa.array(leaves))), strict=True):
+        held_out = train[np.flatnonzero(leaves)]
+        for key, source, target in zip(keys[leaves], *(held_out[side] for side in SIDES), strict=True):
             pair = self._hash(f"{normalise(source)}\n{normalise(target)}"), source, target
             best[key] = min(best.get(key, pair), pair)
-        chosen = pairs_of(*([best[key][side] for key in smallest] for side in (1, 2)))
-        parts, start = {}, 0
+        parts, start = {"train": train.select(np.flatnonzero(~leaves))}, 0
         for split, size in self.sizes.items():
-            parts[split] = chosen.select(range(start, start + size))
+            parts[split] = pairs_of(*([best[key][side] for key in smallest[start : start + size]] for side in (1, 2)))
             start += size
-        return {**splits, "train": in_memory(table.filter(pa.array(~leaves))), **parts}
+        return {**splits, **parts}
 
-    def _keys(self, sources: list[str], targets: list[str]) -> np.ndarray:
+    def _keys(self, sources: list[str | None], targets: list[str | None]) -> np.ndarray:
         """The hash of each source; empty for a pair without text on a side."""
-        pairs = zip(map(normalise, sources), map(normalise, targets), strict=True)
+        normal = ([normalise(text or "") for text in side] for side in (sources, targets))
+        pairs = zip(*normal, strict=True)
         return np.array([self._hash(source) if source and target else b"" for source, target in pairs], "S16")
 
     def _hash(self, text: str) -> bytes:
         return hashlib.blake2b(f"{self.seed}\n{text}".encode(), digest_size=16).digest()
-
-
-def _texts(table: pa.Table | pa.RecordBatch) -> list[list[str]]:
-    return [[text or "" for text in table[side].to_pylist()] for side in SIDES]

@@ -64,7 +64,7 @@ class HubCorpus:
 
     def load(self) -> dict[str, Dataset]:
         if self.root is not None:
-            return self._local(Path(self.root)).load()
+            return self._local().load()
         wanted = {split: name for split, name in self.splits.items() if split not in self.cut.sizes}
         wanted |= self.named_tests
         loaded = self._load_from_hub()
@@ -84,7 +84,7 @@ class HubCorpus:
 
     def fingerprint(self) -> str:
         if self.root is not None:
-            return self._local(Path(self.root)).fingerprint()
+            return self._local().fingerprint()
         files = sorted(file for file in Path(str(self.path)).rglob("*") if file.is_file())
         path = None if files else self.path  # a folder is the same text wherever it lies
         settings = [path, self.source_language, self.target_language, self.name, self.revision, self.splits]
@@ -98,22 +98,21 @@ class HubCorpus:
         own = [path for test in self.test_files.values() for path in test.paths]
         return fingerprint(settings, further, [*files, *own])
 
-    def _local(self, root: Path) -> FilesCorpus:
-        if not root.is_dir():
-            raise InputError(f"data.root={root}: there is no such folder; give one that holds {self._file_names()}")
-        splits = {split: None if split in self.cut.sizes else self._in_folder(root, split) for split in SPLITS}
-        tests = self.places | {test: self._in_folder(root, stem) for test, stem in self.named_tests.items()}
+    def _local(self) -> FilesCorpus:
+        splits = {split: None if split in self.cut.sizes else self._in_folder(split) for split in SPLITS}
+        tests = self.places | {test: self._in_folder(stem) for test, stem in self.named_tests.items()}
         columns = {"source_column": self.source_field, "target_column": self.target_field}
         own = {"source": self.source, "target": self.target, "held_out": self.held_out, "max_pairs": self.max_pairs}
         return FilesCorpus(**splits, **columns, **own, tests=tests)  # type: ignore[arg-type]
 
-    def _in_folder(self, root: Path, stem: str) -> list[str]:
+    def _in_folder(self, stem: str) -> list[Path]:
         sides = []
         for language in (self.source_language, self.target_language):
-            plain, packed = (root / f"{stem}.{language}{suffix}" for suffix in ("", ".gz"))
-            if not plain.exists() and not packed.exists():
-                raise InputError(f"data.root={root} has no {plain.name} or {packed.name}; give {self._file_names()}")
-            sides.append(str(plain if plain.exists() else packed))
+            name = f"{stem}.{language}"
+            found = [path for path in (Path(f"{self.root}/{name}"), Path(f"{self.root}/{name}.gz")) if path.exists()]
+            if not found:
+                raise InputError(f"data.root={self.root} has no {name} or {name}.gz; give {self._file_names()}")
+            sides.append(found[0])
         return sides
 
     def _file_names(self) -> str:

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.json
 import pyarrow.parquet
 from datasets import Dataset
 
-from headcount.data.corpora.corpus import pairs_of
-from headcount.errors import InputError, first_line, printable
+from headcount.data.corpora.corpus import pairs_of, reading
+from headcount.errors import InputError, printable
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet", ".arrow")
 NESTED = "translation"  # the column that holds both languages, in many data sets of the hub
@@ -32,15 +31,10 @@ def read_table(path: Path, columns: tuple[Column, Column]) -> Dataset:
     lacks a column.
     """
     read = {".tsv": _delimited, ".csv": _delimited, ".jsonl": _json, ".parquet": _parquet, ".arrow": _arrow}
-    try:
+    with reading(path):  # names of columns may be any bytes, too
         table = read[format_of(path)](path, columns)
         remedy = "set data.source_column and data.target_column"
-        return text_columns(table, tuple(map(str, columns)), str(path), remedy)  # a name may be any bytes, too
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file; give the path of a table") from None
-    except (OSError, pa.ArrowException, UnicodeError) as error:
-        why = printable(first_line(error))
-        raise InputError(f"{path}: cannot be read ({why}); is it a whole {format_of(path)} file?") from None
+        return text_columns(table, tuple(map(str, columns)), str(path), remedy)
 
 
 def text_columns(table: pa.Table, names: tuple[str, ...], where: str, remedy: str) -> Dataset:
@@ -58,12 +52,10 @@ def text_columns(table: pa.Table, names: tuple[str, ...], where: str, remedy: st
             raise InputError(f"{where} has no column {name}, or several; it has {there}: {remedy}")
         column = table[name]
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-        if not any(holds(kind) for holds in (pa.types.is_string, pa.types.is_large_string, pa.types.is_null)):
+        if kind not in (pa.string(), pa.large_string(), pa.null()):
             raise InputError(f"{where}: column {name} holds {kind} and no text; {remedy}")
-        try:
+        with reading(where):
             column.validate(full=True)  # text in Parquet may be any bytes
-        except pa.ArrowInvalid as error:
-            raise InputError(f"{where}: column {name} has text that is not UTF-8 ({first_line(error)})") from None
         columns.append(column.cast(pa.string()))
     return pairs_of(*columns)
 
@@ -87,16 +79,12 @@ def _json(path: Path, columns: tuple[Column, Column]) -> pa.Table:
     with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
             try:
-                row = json.loads(line) if line.strip() else None
-                fields = row if row is None or NESTED not in row else {**row[NESTED], **row}
-            except (ValueError, TypeError, RecursionError):
+                rows += [dict(json.loads(line).items())] if line.strip() else []
+            except (ValueError, AttributeError, RecursionError):
                 raise InputError(f"{path}, line {number}: no JSON object") from None
-            if fields is not None and not isinstance(fields, dict):
-                raise InputError(f"{path}, line {number}: no JSON object")
-            rows += [] if fields is None else [fields]
-    found = [name for name in columns if any(name in row for row in rows)]
-    names = dict.fromkeys([*found, *(rows[0] if rows else ())])  # the others, for a message
-    return pa.table({name: [row.get(name) if name in found else None for row in rows] for name in names})
+    names = dict.fromkeys(name for row in rows for name in row)
+    read = (*columns, NESTED)  # the others, whose values may be of several kinds, have their names in a message
+    return pa.table({name: [row.get(name) for row in rows] if name in read else pa.nulls(len(rows)) for name in names})
 
 
 def _parquet(path: Path, columns: tuple[Column, Column]) -> pa.Table:

@@ -1,58 +1,39 @@
 """Parallel text files: two files, a sentence a line."""
 
-import contextlib
 import gzip
 import itertools
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 from datasets import Dataset
 
-from headcount.data.corpora.corpus import pairs_of
+from headcount.data.corpora.corpus import pairs_of, reading
 from headcount.errors import InputError
 
-LINES = 2**15  # read from a file at once
+LINES = 2**15  # that become an array at once
 MARK = "\ufeff"  # byte order mark
 NOT_UTF_8 = (
     "not valid UTF-8; unpack a packed file, or convert the text from its encoding, as with iconv -f UTF-16 -t UTF-8"
 )
 
 
-def read_chunks(path: str | Path, lines: int = LINES) -> Iterator[list[str]]:
-    """A UTF-8 text file, plain or gzip (by its first bytes, not its name), in chunks of `lines` lines.
+def iterate_lines(path: str | Path) -> Iterator[str]:
+    """The lines of a UTF-8 text file, plain or gzip (by its first bytes, not its name).
 
     Lines end at "\\n" only: `str.splitlines` would also cut at U+2028 and others that occur inside sentences, and
     so shift all later lines against the other language. A trailing "\\r" and the byte order marks at the beginning of
     a line are removed. Raises InputError for a file that is missing, unreadable or not UTF-8.
     """
-    with _opened(path) as file:
-        for number in itertools.count(0, lines):
-            content = b"".join(itertools.islice(file, lines))
-            if not content:
-                return
+    with reading(path), Path(path).open("rb") as file:
+        packed = file.peek(2)[:2] == b"\x1f\x8b"
+        for number, line in enumerate(gzip.GzipFile(fileobj=file) if packed else file, start=1):
             try:
-                text = decoded(content)
-            except UnicodeDecodeError as error:
-                line = number + error.object.count(b"\n", 0, error.start) + 1
-                raise InputError(f"{path}, line {line}: {NOT_UTF_8}") from None
-            chunk = text.split("\n")
-            if not chunk[-1].lstrip(MARK):  # nothing follows the last line end
-                chunk.pop()
-            yield [line.lstrip(MARK).rstrip("\r") for line in chunk]
-
-
-@contextlib.contextmanager
-def _opened(path: str | Path) -> Iterator[Iterable[bytes]]:
-    try:
-        with Path(path).open("rb") as file:
-            packed = file.peek(2)[:2] == b"\x1f\x8b"
-            yield gzip.GzipFile(fileobj=file) if packed else file
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file; give the path of a text file, plain or .gz") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: cannot be read ({error}); give a text file, plain or .gz") from None
+                text = decoded(line).lstrip(MARK)
+            except UnicodeDecodeError:
+                raise InputError(f"{path}, line {number}: {NOT_UTF_8}") from None
+            if text:  # else a mark follows the last line end
+                yield text.rstrip("\r\n")
 
 
 def decoded(content: bytes) -> str:
@@ -63,8 +44,8 @@ def decoded(content: bytes) -> str:
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """All lines of a text file, see `read_chunks`."""
-    return list(itertools.chain.from_iterable(read_chunks(path)))
+    """All lines of a text file, see `iterate_lines`."""
+    return list(iterate_lines(path))
 
 
 def read_pairs(source_path: str | Path, target_path: str | Path) -> Dataset:
@@ -72,16 +53,19 @@ def read_pairs(source_path: str | Path, target_path: str | Path) -> Dataset:
 
     Raises InputError for a file that cannot be read, or line counts that differ.
     """
-    source, target = (
-        pa.chunked_array([pa.array(chunk, pa.string()) for chunk in read_chunks(path)], pa.string())
-        for path in (source_path, target_path)
-    )
+    source, target = map(_column, (source_path, target_path))
     if len(source) != len(target):
         raise InputError(
             f"{source_path} has {len(source)} lines and {target_path} has {len(target)}; "
             "parallel files need the same number: line n of one is the translation of line n of the other"
         )
     return pairs_of(source, target)
+
+
+def _column(path: str | Path) -> pa.ChunkedArray:
+    lines = iterate_lines(path)
+    chunks = iter(lambda: list(itertools.islice(lines, LINES)), [])
+    return pa.chunked_array([pa.array(chunk, pa.string()) for chunk in chunks], pa.string())
 
 
 def read_parallel(source_path: str | Path, target_path: str | Path) -> tuple[list[str], list[str]]:
