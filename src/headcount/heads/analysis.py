@@ -9,6 +9,7 @@ import numpy as np
 from annotated_types import Ge, Lt
 from datasets import Dataset
 
+from headcount.evaluation.gold import read_gold
 from headcount.heads.evaluation_set import EvaluationSet, evaluation_set
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import Progress
@@ -25,6 +26,7 @@ class Settings:
 
     test: Several | None
     valid: Several | None
+    gold: str | list[str] | None
     seed: Annotated[int, Ge(0), Lt(2**63)]
     path_pairs: Positive | None
     path_senders: Positive | None
@@ -60,6 +62,11 @@ class Analysis:
     def valid(self) -> EvaluationSet:
         return evaluation_set(self.run, self.splits["valid"], self.settings.valid)
 
+    @cached_property
+    def gold(self) -> Dataset | None:
+        """The sentences with gold structure of the files `gold`. Raises InputError."""
+        return None if self.settings.gold is None else read_gold(self.settings.gold)
+
     @property
     def train(self) -> Dataset:
         """The training text, with all columns of the corpus."""
@@ -77,7 +84,7 @@ class Part:
 
     about: what it measures, in a few words. measure: gives the arrays; it calls its second argument with the work done
     since the last call, of `steps` (None: not known). settings: the fields of `Settings` that it depends on, besides
-    those of the sentences and the seed. gold: whether it needs a corpus with contrasts, twins and links. lacks: what
+    those of the sentences and the seed. gold: whether it needs a corpus with contrasts and twins. lacks: what
     keeps it from being measured on a run, and the fix; None if nothing does. version: of the arrays; those of another
     version are measured anew.
     """
