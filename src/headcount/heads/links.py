@@ -118,9 +118,9 @@ def sentences_of(analysis: Analysis) -> tuple[EvaluationSet, EvaluationSet]:
 
 def lacks_structure(analysis: Analysis) -> str | None:
     """Why heads cannot be asked for gold structure: the run never reads its source, or nothing is known."""
-    if analysis.gold is None and "links" not in analysis.test.rows.column_names:
-        return "needs gold=FILE.tsv, or a corpus with links and alignment, such as the built-in one"
-    return lacks_source(analysis)
+    known = analysis.gold is not None or "links" in analysis.test.rows.column_names
+    why = None if known else "needs gold=FILE.tsv, or a corpus with links and alignment, such as the built-in one"
+    return lacks_source(analysis) or why
 
 
 GOLD = Part(
