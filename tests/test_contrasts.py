@@ -23,7 +23,7 @@ ROW = "the dog sees the cat\tder Hund sieht den Kater\tden Hund sieht der Kater\
     [
         (["source\tright\tphenomenon"], "line 1: no column wrong, or several"),
         ([HEADER + "\tright", ROW + "\tr"], "line 1: no column right, or several"),
-        ([HEADER], "holds no pair below its header"),
+        ([HEADER], "holds no row below its header"),
         ([HEADER, ROW, "the dog"], "line 3: 1 columns where the header has 6"),
         ([HEADER, ROW, ROW.replace("case", " ")], "line 3: its phenomenon is empty"),
         ([HEADER, "a\tb\tb\tc\t1\t"], "line 2: right and wrong are the same"),

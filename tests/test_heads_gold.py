@@ -1,20 +1,29 @@
 """Heads against gold structure: planted heads are found, random heads and shuffled links show nothing, alignment error
 by hand."""
 
+import gzip
+import re
+import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import planted
 import pytest
-from conftest import TINY, completed
+from conftest import TINY, completed, failed
 
+from headcount.errors import InputError
+from headcount.evaluation.gold import read_gold
 from headcount.heads.effects import read_parts
 from headcount.heads.links import (
     ABSENT,
+    GOLD,
     RULES,
     Link,
     aligned,
     alignment,
+    aligns,
     best_offset,
     claimed_roles,
     first_target,
@@ -23,7 +32,9 @@ from headcount.heads.links import (
     met,
     others,
 )
+from headcount.heads.measure import part_key
 from headcount.heads.roles import roles
+from headcount.heads.spelling import spelling
 
 HEADS = ["encoder1.1", "encoder1.2", "decoder1.1", "decoder1.2", "cross1.1", "cross1.2"]
 
@@ -73,10 +84,10 @@ def test_no_role_without_the_effect_on_its_phenomenon(found, effects):
     claims = claimed_roles(*found, effects)
     assert [claim.head for claim in claims if claim.attends] == ["encoder1.2"]
     assert not any(claim.claimed for claim in claims)
-    effects["phenomenon"] = np.where(
-        effects["phenomenon"] == "case", "case", "order"
-    )  # none of the relation is measured
-    assert claimed_roles(*found, effects) == []
+    effects["phenomenon"] = np.where(effects["phenomenon"] == "case", "case", "order")  # none of the relation
+    unmeasured = claimed_roles(*found, effects)
+    assert [(claim.head, claim.phenomenon) for claim in unmeasured if claim.attends] == [("encoder1.2", "")]
+    assert not any(claim.claimed for claim in unmeasured)
 
 
 @pytest.mark.medium
@@ -113,12 +124,12 @@ def test_alignment_error_rate_worked_by_hand():
     # Three target words, two source words; gold: 0-0, 0-1, 1-2. The head points to 0, 1, 1 before, to 1, 1, 0 after.
     pairs = np.array([[0, 0], [0, 1], [1, 2]])
     largest = {"cross": np.array([[[0, 1, 1]]]), "after": np.array([[[1, 1, 0]]])}
-    counts = aligned(largest, pairs, 2, 3)
-    assert counts["right"].tolist() == [[[2, 0]]]
+    counts = aligned(largest, pairs, np.ones(3, dtype=bool), 2, 3)
+    assert counts["right"].tolist() == [[[4, 0]]]
     assert (counts["targets"], counts["pairs"]) == (3, 3)
     by_rule = dict(zip(RULES, counts["fixed"].tolist(), strict=True))
     # The same relative place: 0, 1, 1. One word on: 1, 1, 1; one word back: 0, 0, 1; at the place itself 0, 1, 1.
-    assert [by_rule[rule] for rule in ("diagonal", "+1", "-1", "+0")] == [2, 1, 3, 2]
+    assert [by_rule[rule] for rule in ("diagonal", "+1", "-1", "+0")] == [4, 2, 6, 4]
     arrays = {name: np.array([value] * 4) for name, value in counts.items()}
     arrays |= {f"valid.{name}": value for name, value in arrays.items()} | {"head": np.array(["cross1.1"])}
     made = alignment(arrays | {"rule": np.array(RULES)})
@@ -127,6 +138,22 @@ def test_alignment_error_rate_worked_by_hand():
     assert made.excess.value[0, 0] == pytest.approx([1 / 3, 1])
     assert errors.value.flatten().tolist() == pytest.approx([1 - 2 * 2 / 6, 1])
     assert errors.low[0, 0, 0] == pytest.approx(1 / 3)
+
+
+def test_sure_and_possible_links_worked_by_hand():
+    # A: 0-0, 1-1, 1-2. S: 0-0; P: 0-0, 0-1, 1-2. A and S share 1, A and P share 2: 1 - (1 + 2) / (3 + 1).
+    pairs, sure = np.array([[0, 0], [0, 1], [1, 2]]), np.array([True, False, False])
+    largest = {"cross": np.array([[[0, 1, 1]]]), "after": np.array([[[1, 0, 0]]])}
+    counts = aligned(largest, pairs, sure, 2, 3)
+    assert (counts["targets"], counts["pairs"]) == (3, 1)
+    unknown = aligned(largest, pairs[:0], sure[:0], 2, 3)  # changes nothing
+    arrays = {name: np.array([value, unknown[name]] * 4) for name, value in counts.items()}
+    arrays |= {f"valid.{name}": value for name, value in arrays.items()} | {"head": np.array(["cross1.1"])}
+    errors = alignment(arrays | {"rule": np.array(RULES)}).errors.value.flatten()
+    # After the word: 1-0, 0-1, 0-2 share 0-1 with P alone.
+    assert errors.tolist() == pytest.approx([1 - 3 / 4, 1 - 1 / 4])
+    assert aligns(arrays)
+    assert not aligns({name: np.array([value]) for name, value in unknown.items()})
 
 
 def test_a_link_as_each_kind_of_head_meets_it():
@@ -186,3 +213,96 @@ def test_a_run_of_both_directions_is_measured_in_its_own(tmp_path):
     assert len(found["importance"]["loss"]) == 32
     assert len(set(found["importance"]["phenomenon"].tolist())) == 8
     assert found["gold"]["valid.targets"].shape == (32,)
+
+
+def lines_of(rows, relation="subject", alignment=True):
+    """Sentences of `planted` as the lines of a file."""
+    lines = ["source\ttarget\tlinks" + alignment * "\talignment"]
+    for row in rows:
+        links = " ".join(f"{relation}:{link['dependent'] + 1}-{link['head'] + 1}" for link in row["links"])
+        pairs = " ".join(f"{pair['source'] + 1}-{pair['target'] + 1}" for pair in row["alignment"])
+        lines.append("\t".join([row["source"], row["target"], links, *[pairs] * alignment]))
+    return lines
+
+
+def test_sentences_of_a_file_give_what_those_of_the_corpus_give(tmp_path, found):
+    given = planted.analysis(planted.planted_model())
+    given.settings = SimpleNamespace(test=None, valid=None, seed=1)
+    rows = [row for pair in zip(given.valid.rows, given.test.rows, strict=True) for row in pair]
+
+    def asked(relation, aligned=True):
+        path = tmp_path / "gold.tsv"
+        path.write_text("\n".join(lines_of(rows, relation, aligned)))
+        given.gold = read_gold(str(path))
+        return gold(given, lambda done: None), part_key(given, GOLD, "weights")
+
+    (same, key), (other, other_key), (unaligned, _) = asked("subject"), asked("nsubj:pass"), asked("subject", False)
+    assert all(np.array_equal(found[1][name], values) for name, values in same.items())
+    assert key != other_key
+    claims = claimed_roles(found[0], other, ablation(HEADS))
+    assert [(claim.head, claim.relation) for claim in claims if claim.attends] == [("encoder1.2", "nsubj:pass")]
+    assert not any(claim.claimed for claim in claims)
+    claims = claimed_roles(found[0], unaligned, ablation(HEADS))
+    assert {claim.head for claim in claims} == {"encoder1.1", "encoder1.2"}
+    assert [claim.head for claim in claims if claim.claimed] == ["encoder1.2"]
+    assert (aligns(same), aligns(unaligned)) == (True, False)
+
+
+HEADER = "source\ttarget\tlinks\talignment"
+
+
+def test_a_file_of_gold_structure(tmp_path):
+    first = [HEADER, "He left , too .\tEr ging auch .\tnsubj:pass:1-2 nsubj:pass:1-2\t2p2 1-1 1p1 4p3 2p2"]
+    (tmp_path / "first.tsv").write_text("\n".join(first))
+    with gzip.open(tmp_path / "second.tsv.gz", "wt") as file:
+        file.write("id\ttarget\tsource\talignment\n7\tJa .\tYes .\t1-1\n")
+    rows = read_gold([str(tmp_path / "first.tsv"), str(tmp_path / "second.tsv.gz")])
+    assert rows["links"][:] == [[{"relation": "nsubj:pass", "dependent": 0, "head": 1}], []]
+    pairs = [[(pair["source"], pair["target"], pair["sure"]) for pair in row] for row in rows["alignment"]]
+    assert pairs == [[(1, 1, False), (0, 0, True), (3, 2, False)], [(0, 0, True)]]
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["source\tlinks", "a b\tr:1-2"], "gold.tsv, line 1: no column target"),
+        ([HEADER], "holds no row below its header"),
+        ([HEADER, "a b\tc\tr:1-2\t"], "1 sentences; give two or more"),
+        ([HEADER, "a b\tc\t\t"], "line 2: neither links nor alignment"),
+        ([HEADER, "a b\tc\t\t1-1", "a b\tc\tr:0-1\t"], "line 3: 'r:0-1': no word 0 in a source of 2; positions count"),
+        ([HEADER, "a b\tc\tr:1-3\t"], "no word 3 in a source of 2"),
+        ([HEADER, "a b\tc\tr:1-1\t"], "links a word with itself"),
+        ([HEADER, "a b\tc\t1-2\t"], "'1-2' is no link; write relation:dependent-head"),
+        ([HEADER, "a b\tc\t\t1-2"], "'1-2': no word 2 in a target of 1"),
+        ([HEADER, "a b\tc\t\t0-1"], "'0-1': no word 0 in a source of 2"),
+        ([HEADER, "a b\tc\t\t1:1"], "'1:1' is no pair of words"),
+        ([HEADER, f"a b\tc\t\t1-{'9' * 5000}"], "is no pair of words"),
+        ([HEADER, "a  b\tc\t\t1-1"], "the source has 3 words between spaces, of which the model reads 2"),
+        ([HEADER, "a\tc\u00a0d\t\t1-1"], "the target has 1 words between spaces, of which the model reads 2"),
+    ],
+)
+def test_what_cannot_be_is_one_line(tmp_path, lines, said):
+    (tmp_path / "gold.tsv").write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(InputError, match=re.escape(said)) as raised:
+        read_gold(str(tmp_path / "gold.tsv"))
+    assert "\n" not in str(raised.value)
+
+
+def test_words_between_spaces_are_spelled_as_they_stand():
+    # ▁U.S . ▁ , ▁wo n't; six words where punctuation marks are words
+    sizes = np.array([6, 1, 3, 1, 5, 3])
+    assert spelling(sizes, "U.S. , won't", str.split).argmax(axis=1).tolist() == [0, 0, 1, 1, 2, 2]
+    assert spelling(sizes, "U.S. , won't").shape == (6, 6)
+
+
+@pytest.mark.medium
+def test_the_page_of_any_run_shows_links_and_alignment_of_a_file(tmp_path, home):
+    shutil.copytree(home / "runs" / "first", tmp_path / "run")
+    row = "a b c d\ta b c d\tnext:1-2 next:2-3 next:3-4\t1-1 2-2 3-3 4p4"
+    (tmp_path / "gold.tsv").write_text("\n".join([HEADER, *[row] * 40]))
+    assert "needs gold=FILE.tsv" in failed("heads", "run=run", "parts=[gold]", cwd=tmp_path)[0]
+    completed("heads", "run=run", "parts=[roles,gold,ablation]", "gold=gold.tsv", cwd=tmp_path)
+    table = pd.read_csv(tmp_path / "run" / "heads" / "heads.csv")
+    assert set(table[table["endpoint"] == "link.gain"]["column"].str.partition(",")[0]) == {"next"}
+    assert not (table["endpoint"] == "link.lost").any()
+    assert "Which cross head aligns" in (tmp_path / "run" / "heads" / "heads.md").read_text()

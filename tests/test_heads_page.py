@@ -277,8 +277,8 @@ def test_the_mean_of_linear_bleu_is_bleu_and_its_values_are_derivatives():
 def test_rows_of_an_alignment_name_weights_position_and_baseline():
     # Of ten target words with ten links: right before the word by weight, one in ten by head 1, nine by head 2.
     right = np.zeros((4, 2, 2, 2), dtype=np.int16)
-    right[:, 0, :, 0] = 1, 9
-    fixed = {"fixed": np.full((4, 2), 5), "valid.fixed": np.tile([5, 4], (4, 1)), "rule": np.array(["diagonal", "+1"])}
+    right[:, 0, :, 0] = 2, 18  # sure, and so possible, too
+    fixed = {"fixed": np.full((4, 2), 10), "valid.fixed": np.tile([5, 4], (4, 1)), "rule": np.array(["diagonal", "+1"])}
     arrays = {"right": right, "valid.right": right, "targets": np.full(4, 10), "pairs": np.full(4, 10), **fixed}
     rows = list(tables.aligned(results(gold=arrays | {"head": np.array(["cross1.1", "cross1.2"])})))
     assert (rows[0].head, rows[0].estimate) == ("rule: same relative place", 0.5)

@@ -70,7 +70,7 @@ def test_spellings_of_a_batch_are_padded_with_zeros(tokenizer):
 def test_a_run_that_never_reads_its_source_has_no_such_parts():
     for hidden in (True, False):
         run = SimpleNamespace(translator=SimpleNamespace(hide_source=hidden))
-        given = SimpleNamespace(run=run, test=SimpleNamespace(twinned=[0]))
+        given = SimpleNamespace(run=run, gold=(), test=SimpleNamespace(twinned=[0]))
         assert {bool(part.lacks(given)) for part in (ROLES, GOLD, TWINS, PATHS)} == {hidden}
 
 

@@ -167,9 +167,9 @@ def alignment(right, valid=None):
     counts = {"right": right, "valid.right": right if valid is None else valid}
     arrays = {name: np.zeros((4, 2, 4, 2), dtype=np.int16) for name in counts}
     for name, each in counts.items():
-        arrays[name][:, 0, :, 0] = each
-        arrays[name][:, 1] = 10  # by norm: never read
-    fixed = {"fixed": np.full((4, 2), 3), "valid.fixed": np.tile([1, 4], (4, 1))}
+        arrays[name][:, 0, :, 0] = 2 * np.array(each)  # sure, and so possible, too
+        arrays[name][:, 1] = 20  # by norm: never read
+    fixed = {"fixed": np.full((4, 2), 6), "valid.fixed": np.tile([1, 4], (4, 1))}
     names = ["encoder1.1", *(f"cross{layer}.{head}" for layer in (1, 2) for head in (1, 2))]
     return arrays | fixed | {"targets": np.full(4, 10), "pairs": np.full(4, 10), "head": np.array(names)}
 

@@ -169,7 +169,7 @@ def aligning_head(run: Run) -> tuple[int, slice] | None:
 
     path = run.directory / "heads" / FILE
     arrays = read_parts(path).get("gold")
-    if arrays is None or "valid.right" not in arrays:
+    if arrays is None or "valid.right" not in arrays or not arrays["valid.right"].any():
         return None
     if str(arrays.get("weights")) != weights_digest(run.model, torch.bfloat16):
         logger.warning("%s is of other weights; heads parts=[gold] measures which head aligns best", show(path))

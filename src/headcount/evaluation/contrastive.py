@@ -9,12 +9,11 @@ from pathlib import Path
 
 from datasets import Dataset
 
-from headcount.data.corpora.text import read_lines
+from headcount.data.corpora.text import read_table
 from headcount.errors import InputError
 
 COLUMNS = ("source", "right", "wrong", "phenomenon")
 OPTIONAL = ("twin", "grade")
-ALLOWED = f"a table of contrasts has the columns {', '.join(COLUMNS)}, and may have twin, grade and others"
 
 
 def contrastive_accuracy(
@@ -39,25 +38,13 @@ def read_contrasts(path: str | Path) -> Dataset:
     in a corpus: source, target, contrast, phenomenon, grade, twin; "" where a column is missing. Raises InputError with
     the line for what is none.
     """
-    names, *rows = [line.split("\t") for line in read_lines(path)] or [[""]]
-    for name in (*COLUMNS, *OPTIONAL):
-        if names.count(name) > 1 or (name in COLUMNS and name not in names):
-            raise InputError(f"{path}, line 1: no column {name}, or several; {ALLOWED}")
-    if not rows:
-        raise InputError(f"{path}: holds no pair below its header")
-    found = []
-    for number, cells in enumerate(rows, start=2):
-        if len(cells) != len(names):
-            raise InputError(f"{path}, line {number}: {len(cells)} columns where the header has {len(names)}")
-        row = dict(zip(names, cells, strict=True))
-        if empty := [name for name in COLUMNS if not row[name].strip()]:
-            raise InputError(f"{path}, line {number}: its {empty[0]} is empty")
+    found = read_table(path, COLUMNS, OPTIONAL, "a table of contrasts")
+    for number, row in found:
         if row["right"] == row["wrong"]:
             raise InputError(f"{path}, line {number}: right and wrong are the same")
-        found.append(row)
     columns = {"source": "source", "target": "right", "contrast": "wrong", "phenomenon": "phenomenon"}
     columns |= {name: name for name in OPTIONAL}
-    return Dataset.from_dict({name: [row.get(column, "") for row in found] for name, column in columns.items()})
+    return Dataset.from_dict({name: [row.get(column, "") for _, row in found] for name, column in columns.items()})
 
 
 def read_all_contrasts(paths: str | Sequence[str]) -> dict[str, Dataset]:

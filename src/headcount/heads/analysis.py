@@ -11,6 +11,7 @@ from annotated_types import Ge, Lt
 from datasets import Dataset, Features, concatenate_datasets
 
 from headcount.evaluation.contrastive import read_all_contrasts
+from headcount.evaluation.gold import read_gold
 from headcount.heads.evaluation_set import EvaluationSet, evaluation_set
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import Progress
@@ -28,6 +29,7 @@ class Settings:
     test: Several | None
     valid: Several | None
     contrasts: str | list[str] | None
+    gold: str | list[str] | None
     seed: Annotated[int, Ge(0), Lt(2**63)]
     path_pairs: Positive | None
     path_senders: Positive | None
@@ -96,6 +98,11 @@ class Analysis:
         types = {name: rows.features.get(name, feature) for name, feature in pairs.features.items()}
         return concatenate_datasets([rows, Dataset.from_dict(pairs.to_dict(), Features(types))])
 
+    @cached_property
+    def gold(self) -> Dataset | None:
+        """The sentences with gold structure of the files `gold`. Raises InputError."""
+        return None if self.settings.gold is None else read_gold(self.settings.gold)
+
     @property
     def train(self) -> Dataset:
         """The training text, with all columns of the corpus."""
@@ -113,7 +120,7 @@ class Part:
 
     about: what it measures, in a few words. measure: gives the arrays; it calls its second argument with the work done
     since the last call, of `steps` (None: not known). settings: the fields of `Settings` that it depends on, besides
-    those of the sentences and the seed. gold: whether it needs a corpus with contrasts, twins and links. lacks: what
+    those of the sentences and the seed. lacks: what
     keeps it from being measured on a run, and the fix; None if nothing does. version: of the arrays; those of another
     version are measured anew.
     """
@@ -123,7 +130,6 @@ class Part:
     measure: Callable[[Analysis, Progress], Arrays]
     steps: Callable[[Analysis], int | None] = lambda analysis: None
     settings: tuple[str, ...] = ()
-    gold: bool = False
     lacks: Callable[[Analysis], str | None] = lambda analysis: None
     version: int | str = 1
 

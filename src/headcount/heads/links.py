@@ -1,19 +1,24 @@
-"""Heads against the gold structure of the built-in corpus: links between words, word alignment, and the roles claimed.
+"""Heads against gold structure: links between words, word alignment, and the roles claimed.
 
-Links lead from a verb to its subject, from a pronoun to its antecedent, from an ambiguous noun to its cue, from a verb
-to its conjunction; each is followed in both directions. Encoder heads are asked at the source word. Decoder and cross
-heads are asked at the position that predicts the first target word aligned with it; keys of the decoder are the target
-words aligned with the other end, if they are written by then.
+Sentences are those of the built-in corpus, or those of files (`headcount.evaluation.gold`): there words are what stands
+between spaces; what is chosen on validation sentences is chosen on the first, third, ... sentence, and figures are
+those of the others.
+
+Links of the built-in corpus lead from a verb to its subject, from a pronoun to its antecedent, from an ambiguous noun
+to its cue, from a verb to its conjunction; each is followed in both directions. Encoder heads are asked at the source
+word. Decoder and cross heads are asked at the position that predicts the first target word surely aligned with it; keys
+of the decoder are the target words aligned with the other end, if they are written by then. Without an alignment they
+are not asked.
 
 A head has a role if it attends along a link and its loss harms that phenomenon. Attention: the head's maximum is on the
 other end of the link, by at least ten points more often than the best fixed offset is (chosen on the validation
 sentences; Voita et al. 2019, section 5.2), than it would be on links whose offsets are shuffled, and than the maximum
 of other words of the sentence is there: an untrained head prefers words of many pieces, whatever the query. Effect:
 without the head, the margin of the right translation over the wrong one falls by at least a tenth on sentences about
-the phenomenon that rests on the link.
+the phenomenon that rests on the link. A relation that no measured phenomenon rests on can be followed, but is no role.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
@@ -22,8 +27,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from headcount.grammar.corpus import words
 from headcount.heads.analysis import Analysis, Arrays, Part
-from headcount.heads.evaluation_set import EvaluationSet
+from headcount.heads.evaluation_set import EvaluationSet, evaluation_set
 from headcount.heads.interface import KINDS, Head, heads_named
 from headcount.heads.likelihood import Progress
 from headcount.heads.observed import (
@@ -76,19 +82,20 @@ ABSENT = Link(NONE, NONE, 0)
 
 
 def gold(analysis: Analysis, progress: Progress) -> Arrays:
-    """Attention of each head to gold structure, on test; and what baselines and choices need of the validation set.
+    """Attention of each head to gold structure; and what baselines and choices need of the validation sentences.
 
     row, relation [link]: the sentence and the name. For each KIND of head: KIND.link [link, direction, 3], see `Link`;
     KIND.found [link, view, head, direction], the word with the largest share, ends left out; likewise KIND.others, the
     share of the other queries of the sentence whose largest share is on the right word. valid.relation and
     valid.KIND.link: of the validation sentences.
     Alignment: right [sentence, view, head, when], the target words whose largest share, ends left out, is on a source
-    word that is aligned with them; head is a cross head, when: "before", the position that predicts the word, or
-    "after", which reads it. fixed [sentence, rule]: those that are right by each of `RULES`, without attention.
-    targets, pairs [sentence]: target words, gold pairs. valid.right and so on. Also head, the names of all heads, view,
+    word that is aligned with them, once if it is only possible and twice if it is sure (which is possible, too); head
+    is a cross head, when: "before", the position that predicts the word, or "after", which reads it. fixed [sentence,
+    rule]: those that are right by each of `RULES`, without attention. targets, pairs [sentence]: target words, sure
+    pairs; 0 where no alignment is known. valid.right and so on. Also head, the names of all heads, view,
     direction, when, rule; and weights, the digest by which `translate` knows whether they are its own.
     """
-    test, valid = (_structure(analysis, sentences, progress) for sentences in (analysis.own_test, analysis.own_valid))
+    test, valid = (_structure(analysis, each, progress) for each in sentences_of(analysis))
     needed = ["relation", "right", "fixed", "targets", "pairs", *(f"{kind}.link" for kind in KINDS)]
     names = {"view": VIEWS, "direction": DIRECTIONS, "when": WHENS, "rule": RULES}
     return {
@@ -100,20 +107,35 @@ def gold(analysis: Analysis, progress: Progress) -> Arrays:
     }
 
 
+def sentences_of(analysis: Analysis) -> tuple[EvaluationSet, EvaluationSet]:
+    """The sentences to measure, and those to choose on."""
+    if analysis.gold is None:
+        return analysis.own_test, analysis.own_valid
+    settings, rows = analysis.settings, np.arange(len(analysis.gold))
+    measured, choosing = (analysis.gold.select(rows[start::2]) for start in (1, 0))
+    return evaluation_set(analysis.run, measured, settings.test), evaluation_set(analysis.run, choosing, settings.valid)
+
+
+def lacks_structure(analysis: Analysis) -> str | None:
+    """Why heads cannot be asked for gold structure: the run never reads its source, or nothing is known."""
+    known = analysis.gold is not None or "links" in analysis.own_test.rows.column_names
+    why = None if known else "needs gold=FILE.tsv, or a corpus with links and alignment, such as the built-in one"
+    return lacks_source(analysis) or why
+
+
 GOLD = Part(
     "gold",
     "attention of each head to gold links and alignment",
     gold,
-    steps=lambda analysis: len(analysis.own_test) + len(analysis.own_valid),
-    gold=True,
-    lacks=lacks_source,
-    version=3,
+    steps=lambda analysis: sum(map(len, sentences_of(analysis))),
+    lacks=lacks_structure,
+    version=4,
 )
 
 
 def _structure(analysis: Analysis, sentences: EvaluationSet, progress: Progress) -> Arrays:
     """The arrays of `gold` for one split."""
-    spelled, parts = spelled_sides(analysis, sentences), []
+    spelled, parts = spelled_sides(analysis, sentences, words if analysis.gold is None else str.split), []
     links, alignments = sentences.rows["links"], sentences.rows["alignment"]
     of_links: dict[str, list[Any]] = {name: [] for name in ("row", "relation")}
     of_links |= {f"{kind}.{name}": [] for kind in KINDS for name in ("link", "found", "others")}
@@ -121,13 +143,13 @@ def _structure(analysis: Analysis, sentences: EvaluationSet, progress: Progress)
         largest, of_sentences = _largest(batch, spelled), []
         for place, row in enumerate(batch.rows.tolist()):
             sizes = {side: len(each.words[row]) for side, each in spelled.items()}
-            pairs = np.array([(pair["source"], pair["target"]) for pair in alignments[row]], dtype=np.int64)
+            pairs, sure = pairs_of(alignments[row])
             own = {
                 name: found[:, place, :, : sizes[SIDES.get(name, SIDES["cross"])[0]]] for name, found in largest.items()
             }
-            of_sentences.append(aligned(own, pairs.reshape(-1, 2), sizes["source"], sizes["target"]))
+            of_sentences.append(aligned(own, pairs, sure, sizes["source"], sizes["target"]))
             for link in links[row]:
-                found = _followed(own, link, first_target(pairs), sizes["source"])
+                found = _followed(own, link, first_target(pairs[sure]), sizes["source"])
                 for name, value in (found | {"row": row, "relation": link["relation"]}).items():
                     of_links[name].append(value)
         names = of_sentences[0]
@@ -155,6 +177,12 @@ def _largest(batch: Observed, spelled: Mapping[str, Spelled]) -> dict[str, NDArr
         shares = between_words(batch.pieces(kind, when), *(sides[side] for side in SIDES[kind]))
         found[name] = shares.cpu().numpy().argmax(axis=-1)
     return found
+
+
+def pairs_of(alignment: Sequence[Mapping[str, Any]]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Source and target word of each pair [pair, 2], and whether it is sure [pair]; all of the built-in corpus are."""
+    pairs = np.array([(pair["source"], pair["target"]) for pair in alignment], dtype=np.int64).reshape(-1, 2)
+    return pairs, np.array([pair.get("sure", True) for pair in alignment], dtype=bool)
 
 
 def first_target(pairs: NDArray[np.int64]) -> dict[int, int]:
@@ -196,25 +224,32 @@ def met(kind: str, query: int, key: int, first: Mapping[int, int], sources: int)
     return Link(asked, wanted, asked) if NONE < wanted < asked else ABSENT
 
 
-def aligned(largest: Mapping[str, NDArray], pairs: NDArray[np.int64], sources: int, targets: int) -> dict[str, Any]:
-    """right, fixed, targets and pairs of `gold` for one sentence; largest [view, head, target]."""
-    linked = np.zeros((targets, sources), dtype=bool)
-    linked[pairs[:, 1], pairs[:, 0]] = True
-    words = np.arange(targets)
-    right = [linked[words, largest[name]].sum(axis=-1) for name in ("cross", "after")]
-    rules = [((words + 0.5) * sources / targets).astype(int)]
-    rules += [(words + shift).clip(0, sources - 1) for shift in SHIFTS]
+def aligned(
+    largest: Mapping[str, NDArray], pairs: NDArray[np.int64], sure: NDArray[np.bool_], sources: int, targets: int
+) -> dict[str, Any]:
+    """right, fixed, targets and pairs of `gold` for one sentence; largest [view, head, target], see `pairs_of`."""
+    linked = np.zeros((targets, sources), dtype=np.int64)
+    linked[pairs[:, 1], pairs[:, 0]] = 1 + sure
+    places = np.arange(targets)
+    right = [linked[places, largest[name]].sum(axis=-1) for name in ("cross", "after")]
+    rules = [((places + 0.5) * sources / targets).astype(int)]
+    rules += [(places + shift).clip(0, sources - 1) for shift in SHIFTS]
     return {
         "right": np.stack(right, axis=-1).astype(np.int16),
-        "fixed": linked[words, np.stack(rules)].sum(axis=-1).astype(np.int16),
-        "targets": targets,
-        "pairs": len(pairs),
+        "fixed": linked[places, np.stack(rules)].sum(axis=-1).astype(np.int16),
+        "targets": targets if len(pairs) else 0,
+        "pairs": int(sure.sum()),
     }
+
+
+def aligns(arrays: Mapping[str, NDArray]) -> bool:
+    """Whether there are cross heads and an alignment to compare them with."""
+    return bool(arrays["right"].shape[2] and arrays["targets"].any())
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """Alignment error rates of cross heads, 0 to 1 (Och and Ney 2003, with all gold links sure).
+    """Alignment error rates of cross heads, 0 to 1 (Och and Ney 2003).
 
     heads: their names. errors: `Ratio` of arrays [view, head, when]. best: (view, head, when) with the least error on
     the validation sentences. marian: the first head of the last layer, by weight and before the word, which Marian and
@@ -232,16 +267,16 @@ class Alignment:
 
 
 def alignment(arrays: Mapping[str, NDArray]) -> Alignment:
-    """From the arrays of `gold`: error = 1 - 2 right / (predicted + gold links), summed over sentences; a head, and a
-    rule, predicts one link for each target word."""
+    """From the arrays of `gold`: error = 1 - (predicted and sure + predicted and possible) / (predicted + sure links),
+    each summed over sentences; a head, and a rule, predicts one link for each target word."""
     cross = [head for head in heads_named(arrays["head"]) if head.kind == "cross"]
     links = (arrays["targets"] + arrays["pairs"])[:, None, None, None]
-    wrong = links - 2 * arrays["right"]
+    wrong = links - arrays["right"]
     in_valid = arrays["valid.right"].sum(axis=0)
     view, head, when = (int(i) for i in np.unravel_index(in_valid.argmax(), in_valid.shape))
     marian = VIEWS.index("weight"), cross.index(Head(*cross[-1].place, 1)), WHENS.index("before")
     rule = int(arrays["valid.fixed"].sum(axis=0).argmax())
-    fixed = links - 2 * arrays["fixed"][:, rule, None, None, None]
+    fixed = links - arrays["fixed"][:, rule, None, None, None]
     baseline = ratio(fixed[:, 0, 0, 0], links[:, 0, 0, 0])
     names, best = tuple(map(str, cross)), (view, head, when)
     of_rule = str(arrays["rule"][rule])
@@ -254,8 +289,9 @@ class Claim:
 
     rate: share of links whose other end has the largest share of attention; fixed, matched, others: the baselines, see
     `followed`; gain over the largest one, and low, the lower end of its simultaneous interval. phenomenon: the one of
-    the relation that suffers most without the head; harm: its loss of margin in nats; relative: as a share of the whole
-    model's; p: corrected for all heads and phenomena. positional: the head is positional, see `positional_heads`.
+    the relation that suffers most without the head, "" where none was measured; harm: its loss of margin in nats;
+    relative: as a share of the whole model's; p: corrected for all heads and phenomena. positional: the head is
+    positional, see `positional_heads`.
     """
 
     head: str
@@ -292,24 +328,25 @@ class Claim:
 def claimed_roles(
     roles: Mapping[str, NDArray], gold: Mapping[str, NDArray], ablation: Mapping[str, NDArray]
 ) -> list[Claim]:
-    """Every head with every relation of which a phenomenon was measured, from the arrays of the parts roles, gold and
-    ablation; `Claim.claimed` says which are roles. Gains are one family, effects (of zero ablation on margins) another.
+    """Every head with every relation, from the arrays of the parts roles, gold and ablation; `Claim.claimed` says which
+    are roles. Gains are one family, effects (of zero ablation on margins) another.
     """
     effects, positional, claims = effect_table(ablation), positional_heads(roles), []
+    relations = [*PHENOMENA, *sorted(set(gold["relation"].tolist()) - PHENOMENA.keys())]
     for kind in KINDS:
         heads = [str(head) for head in heads_named(gold["head"]) if head.kind == kind]
         cells = {
             (relation, direction, view): links
-            for relation in PHENOMENA
+            for relation in relations
             for direction in DIRECTIONS
             for view in VIEWS
             if heads and len((links := followed(gold, kind, relation, direction, view))["sentence"]) >= LEAST
         }
         low = _lowest(heads, cells)
-        for (number, head), (relation, phenomena) in product(enumerate(heads), PHENOMENA.items()):
+        for (number, head), relation in product(enumerate(heads), relations):
             own = [cell for cell in cells if cell[0] == relation]
-            columns = [effects.columns.index(name) for name in phenomena if name in effects.columns]
-            if own and columns:
+            columns = [effects.columns.index(name) for name in PHENOMENA.get(relation, ()) if name in effects.columns]
+            if own:
                 cell = max(own, key=lambda cell: low[cell][number])
                 found, rest = cells[cell], _effect(effects, head, columns)
                 rest |= {name: float(found[name][number].mean()) for name in BASELINES}
@@ -321,6 +358,8 @@ def claimed_roles(
 
 def _effect(effects: EffectTable, head: str, columns: list[int]) -> dict[str, Any]:
     """phenomenon, harm, relative and p of a `Claim`: of the column that suffers most."""
+    if not columns:
+        return {"phenomenon": "", "harm": 0.0, "relative": 0.0, "p": 1.0}
     row = effects.rows.index(head)
     column = max(columns, key=lambda column: effects.harm[row, column] / max(effects.whole[column], LEAST_MARGIN))
     harm, whole = float(effects.harm[row, column]), float(effects.whole[column])

@@ -85,8 +85,6 @@ def _wanted(analysis: Analysis, known: dict[str, Part], names: Sequence[str] | N
         if name not in known:
             raise InputError(f"parts: {name!r} is not allowed; choose from {', '.join(known)}")
         why = known[name].lacks(analysis)
-        if known[name].gold and not len(analysis.own_test.tested):
-            why = "needs a corpus with links and alignment, such as the built-in one"
         if why and names is not None:
             raise InputError(f"parts: {name} {why}")
         if why:
@@ -110,4 +108,6 @@ def part_key(analysis: Analysis, part: Part, weights: str) -> str:
     settings = {name: getattr(analysis.settings, name) for name in (*COMMON, *part.settings)} | {"sample": SAMPLE}
     if analysis.pairs is not None:
         settings["contrasts"] = hashlib.sha256(json.dumps(analysis.pairs.to_dict()).encode()).hexdigest()
+    if part is links.GOLD and analysis.gold is not None:
+        settings["gold"] = hashlib.sha256(json.dumps(analysis.gold.to_dict()).encode()).hexdigest()
     return hashlib.sha256(json.dumps([weights, part.name, part.version, settings]).encode()).hexdigest()[:16]

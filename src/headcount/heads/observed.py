@@ -19,11 +19,12 @@ from headcount.data.batches import Batch, Sentences, collate
 from headcount.data.batching import in_order_of_length
 from headcount.data.tokenizer import EOS
 from headcount.errors import InputError
+from headcount.grammar.corpus import words
 from headcount.heads.analysis import Analysis, Arrays
 from headcount.heads.evaluation_set import EvaluationSet
 from headcount.heads.interface import KINDS, Heads, Hook, Layer
 from headcount.heads.likelihood import ROW_TOKENS
-from headcount.heads.spelling import Spelled
+from headcount.heads.spelling import Spelled, Split
 from headcount.model.attention import AttentionOutput
 
 VIEWS = ("weight", "norm")
@@ -59,11 +60,11 @@ def between_words(share: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
     return torch.einsum("bqw,vbhqk,bkx->vbhwx", of_query, share, keys)
 
 
-def spelled_sides(analysis: Analysis, sentences: EvaluationSet) -> dict[str, Spelled]:
+def spelled_sides(analysis: Analysis, sentences: EvaluationSet, split: Split = words) -> dict[str, Spelled]:
     """The words of source and target, and the pieces that spell them."""
     tokenizer = analysis.run.tokenizer
     return {
-        side: Spelled(getattr(tokenizer, side), getattr(sentences, side), sentences.rows[side])
+        side: Spelled(getattr(tokenizer, side), getattr(sentences, side), sentences.rows[side], split)
         for side in ("source", "target")
     }
 

@@ -19,7 +19,7 @@ from headcount.heads.development import CURVES, emergence
 from headcount.heads.floor import floors
 from headcount.heads.importance import PROXIES, harms
 from headcount.heads.interface import KINDS, Head, heads_named
-from headcount.heads.links import PHENOMENA, WHENS
+from headcount.heads.links import PHENOMENA, WHENS, aligns
 from headcount.heads.observed import VIEWS
 from headcount.heads.replication import half_effects, match, same_pairs, shares
 from headcount.heads.results import Results, Row, Study
@@ -142,7 +142,7 @@ def cue_heads(run: Results, error: float) -> Rows:
 
 def claimed(run: Results, error: float) -> Rows:
     """Heads for which each relation is claimed, and those that follow it."""
-    for name in PHENOMENA:
+    for name in dict.fromkeys((*PHENOMENA, *(claim.relation for claim in run.claims()))):
         own = [claim for claim in run.claims() if claim.relation == name]
         yield from counted("role", name, [claim.head for claim in own if claim.claimed])
         yield from counted("role", f"{name}, follows", [claim.head for claim in own if claim.attends])
@@ -162,15 +162,15 @@ def alignment(run: Results, error: float) -> Rows:
     """Alignment error by weight before the word: of the cross head that is best on validation sentences, of the first
     of the last layer, which Marian and CTranslate2 take by default, of all and of the best rule without attention."""
     arrays, at = run.parts["gold"], (slice(None), VIEWS.index("weight"), slice(None), WHENS.index("before"))
-    cross = [head for head in heads_named(arrays["head"]) if head.kind == "cross"]
-    if not cross:
+    if not aligns(arrays):
         return
+    cross = [head for head in heads_named(arrays["head"]) if head.kind == "cross"]
     links = float(arrays["targets"].sum(dtype=np.int64) + arrays["pairs"].sum(dtype=np.int64))
-    errors = 1 - 2 * arrays["right"][at].sum(axis=0, dtype=np.int64) / links
+    errors = 1 - arrays["right"][at].sum(axis=0, dtype=np.int64) / links
     best = int(arrays["valid.right"][at].sum(axis=0, dtype=np.int64).argmax())
     first = cross.index(Head(*cross[-1].place, 1))
     rule = int(arrays["valid.fixed"].sum(axis=0, dtype=np.int64).argmax())
-    fixed = 1 - 2 * float(arrays["fixed"][:, rule].sum(dtype=np.int64)) / links
+    fixed = 1 - float(arrays["fixed"][:, rule].sum(dtype=np.int64)) / links
     found = {"best": errors[best], "first": errors[first], "mean": errors.mean(), "baseline": fixed}
     for name, value in found.items():
         yield Row("", "alignment.error", name, float(value), 0, 1, unit="error rate")

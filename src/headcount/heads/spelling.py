@@ -1,10 +1,10 @@
 """Words and the subwords (pieces) that spell them.
 
-Words are those of the built-in corpus: punctuation marks are words. A piece may be a part of a word, a whole word, a
-byte of a character, or several words.
+Words are those of the built-in corpus, where punctuation marks are words, or what stands between spaces. A piece may be
+a part of a word, a whole word, a byte of a character, or several words.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -16,14 +16,17 @@ from headcount.data.tokenizer import SPACE_MARK, Tokenizer, normalise
 from headcount.grammar.corpus import words
 from headcount.run.arrays import padded
 
+Split = Callable[[str], list[str]]
+"""Finds the words of a normalised text: `words`, or `str.split`."""
 
-def spelling(sizes: NDArray[np.int64], text: str) -> NDArray[np.float32]:
+
+def spelling(sizes: NDArray[np.int64], text: str, split: Split = words) -> NDArray[np.float32]:
     """Share of each piece's bytes in each word, [piece, word]; rows sum to one.
 
     sizes: bytes of each piece, see `Tokenizer.piece_bytes`. A space mark belongs to the word behind it. Raises
     ValueError for sizes of another text.
     """
-    owners = _words_of_bytes(text)
+    owners = _words_of_bytes(text, split)
     if len(owners) != sizes.sum():
         raise ValueError(f"pieces of {sizes.sum()} bytes do not spell a text of {len(owners)}: {text!r}")
     shares = np.zeros((len(sizes), owners[-1] + 1 if len(owners) else 0), dtype=np.float32)
@@ -31,10 +34,10 @@ def spelling(sizes: NDArray[np.int64], text: str) -> NDArray[np.float32]:
     return shares
 
 
-def _words_of_bytes(text: str) -> NDArray[np.int64]:
+def _words_of_bytes(text: str, split: Split) -> NDArray[np.int64]:
     """The word of each byte of the text, in which a mark stands for each space and before the first word."""
     normal, at, sizes = normalise(text), 0, []
-    found = words(normal)
+    found = split(normal)
     for word in found:
         mark = at == 0 or not normal.startswith(word, at)
         sizes.append(mark * len(SPACE_MARK.encode()) + len(word.encode()))
@@ -45,11 +48,12 @@ def _words_of_bytes(text: str) -> NDArray[np.int64]:
 class Spelled:
     """Many sentences of one language, as pieces and as words. words [sentence]: the words of each."""
 
-    def __init__(self, tokenizer: Tokenizer, sentences: Sentences, texts: Sequence[str]) -> None:
+    def __init__(self, tokenizer: Tokenizer, sentences: Sentences, texts: Sequence[str], split: Split = words) -> None:
         self._sizes = tokenizer.piece_bytes
         self._sentences = sentences
         self._texts = texts
-        self.words = [words(normalise(text)) for text in texts]
+        self._split = split
+        self.words = [split(normalise(text)) for text in texts]
 
     def batch(self, rows: NDArray[np.int64]) -> Tensor:
         """`spelling` of these sentences, [batch, piece, word], zeros for padding."""
@@ -61,4 +65,4 @@ class Spelled:
         return spelled.argmax(axis=1) if spelled.size else np.zeros(len(spelled), dtype=np.int64)
 
     def _spelling(self, row: int) -> NDArray[np.float32]:
-        return spelling(self._sizes[self._sentences.row(row)], self._texts[row])
+        return spelling(self._sizes[self._sentences.row(row)], self._texts[row], self._split)

@@ -14,7 +14,7 @@ from headcount.heads.development import CURVES, emergence
 from headcount.heads.floor import floors
 from headcount.heads.importance import PROXIES, guide
 from headcount.heads.interactions import interaction_table, redundancies
-from headcount.heads.links import WHENS, alignment
+from headcount.heads.links import WHENS, alignment, aligns
 from headcount.heads.observed import VIEWS
 from headcount.heads.results import POINTS, SENTENCE, Results, Row
 from headcount.heads.roles import role_figures
@@ -190,13 +190,14 @@ def links(run: Results) -> Rows:
         verdict = "role" if each.claimed else "follows" if each.attends else "undecided"
         yield Row(each.head, "link.gain", link, each.gain, each.low, verdict=verdict, unit="share")
         lost = "differs" if each.matters else "undecided"
-        yield Row(each.head, "link.lost", each.phenomenon, each.relative, p=each.p, verdict=lost, unit="share")
+        if each.phenomenon:
+            yield Row(each.head, "link.lost", each.phenomenon, each.relative, p=each.p, verdict=lost, unit="share")
 
 
 def aligned(run: Results) -> Rows:
     """Alignment error rates of cross heads, and their excess over the best rule without attention."""
     arrays = run.parts["gold"]
-    if "right" not in arrays or not arrays["right"].shape[2]:  # no cross head
+    if not aligns(arrays):
         return
     found = alignment(arrays)
     rule = "same relative place" if found.rule == "diagonal" else f"offset {found.rule}"
