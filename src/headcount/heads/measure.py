@@ -106,4 +106,5 @@ def _measured(analysis: Analysis, part: Part, key: str) -> Arrays:
 def part_key(analysis: Analysis, part: Part, weights: str) -> str:
     """Names what the figures of a part follow from: the weights, the settings and the version of its arrays."""
     settings = {name: getattr(analysis.settings, name) for name in (*COMMON, *part.settings)} | {"sample": SAMPLE}
+    settings |= {"text": text} if (text := getattr(analysis.run, "sentences", None)) else {}  # not that of a corpus
     return hashlib.sha256(json.dumps([weights, part.name, part.version, settings]).encode()).hexdigest()[:16]
