@@ -177,6 +177,8 @@ class ForeignModel(EncoderDecoder):
 
     def read(self, side: str, ids: Tensor) -> Tensor:
         """The model's own ids of ours, of "source" or "target"."""
+        if self.max_length is not None and ids.shape[1] > self.max_length:
+            raise InputError(f"a {side} of {ids.shape[1]} tokens, and the model has positions for {self.max_length}")
         special = torch.tensor(self.ids[side], device=ids.device)
         return torch.where(ids < SHIFT, special[ids.clamp_max(SHIFT - 1)], ids - SHIFT)
 

@@ -182,6 +182,7 @@ def open_foreign(folder: Path, files: Sequence[str], directory: Path | None, con
     translator = make_translator(adapted, both, search, False, str(folder))
     splits = sentences(files, both, adapted.max_length)
     home = directory or folder.parent / f"{folder.resolve().name}-heads"
+    home.mkdir(parents=True, exist_ok=True)
     return ForeignRun(home, config, adapted, both, translator, None, codes, splits)  # type: ignore[arg-type]
 
 
