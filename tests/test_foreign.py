@@ -206,20 +206,74 @@ def test_our_own_export_is_measured_as_the_run_is(home, tmp_path, norm):
 
 @pytest.mark.medium
 def test_the_command_measures_a_folder_and_two_files(home, tmp_path, undrawn):
-    _, folder, files = exported(home, tmp_path, norm="post")
-    given = (f"model={folder}", f"input=[{','.join(files)}]")
-    few = (
-        "valid=4",
-        "permutations=2",
-        "shapley_sentences=2",
-        "pair_sentences=4",
-        "cutting_sentences=6",
-        "gate_steps=2",
-    )
-    few += ("random_orders=1", "bleu_sentences=4", "pairs=3", "order_sentences=2", "debug=true")
-    out = completed("heads", *given, *few, cwd=tmp_path).out
-    page = (tmp_path / "model-heads" / "heads" / "heads.md").read_text(encoding="utf-8")
-    assert "heads of model, en to de" in page
-    print(out)
-    print(page[:3000])
-    assert 0
+    run, _, files = exported(home, tmp_path, norm="pre")
+    run = headcount.open_run(home / "runs" / "first", device="cpu")
+    export(run, {"format": "huggingface", "quantization": None, "max_positions": 64, "output": str(tmp_path / "opus")})
+    given = ("heads", "model=opus", f"input=[{','.join(files)}]")
+    few = ("valid=4", "permutations=2", "shapley_sentences=2", "pair_sentences=4", "cutting_sentences=6", "pairs=3")
+    few += ("gate_steps=2", "random_orders=1", "bleu_sentences=4", "order_sentences=2")
+    assert "page: opus-heads/heads/heads.html" in completed(*given, *few, cwd=tmp_path).out
+    page = (tmp_path / "opus-heads" / "heads" / "heads.md").read_text(encoding="utf-8")
+    assert "6 heads of opus, en to de" in page
+    assert "export format=page" not in page
+    again = completed(*given, "parts=[roles]", "valid=4", cwd=tmp_path)
+    assert "attention of each head: kept from before" in again.err
+    Path(files[0]).write_text(Path(files[0]).read_text().replace("the dog", "the cat"))
+    assert "kept from before" not in completed(*given, "parts=[roles]", "valid=4", cwd=tmp_path).err
+    for words, reason in [
+        (
+            ("heads", "model=opus"),
+            "model= needs input=[SOURCE,TARGET]: two text files, such as input=[test.en,test.de]",
+        ),
+        (("heads", f"input=[{','.join(files)}]"), "input=: goes with model=; the sentences of a run are those of its"),
+        ((*given, "checkpoint=a"), "checkpoint=: has no effect with model=; leave it out"),
+        ((*given, "prune=2"), "model=: has no effect with prune= or cut=; leave it out"),
+        (("heads", "model=pairs.en", given[2]), "model=pairs.en: must be a folder in which transformers saved a model"),
+    ]:
+        (line,) = failed(*words, cwd=tmp_path)
+        assert line.startswith(reason)
+    Path(files[1]).write_text("der Hund " * 100 + "\n" + Path(files[1]).read_text().split("\n", 1)[1])
+    assert failed(*given, cwd=tmp_path) == [f"{files[1]}, line 1: 200 tokens, and the model has positions for 63"]
+
+
+PIECES = ["<s>", "<pad>", "</s>", "<unk>", "▁der", "▁die", "▁Hund", "▁sie", "ht", "▁K", "atze", ".", "▁", "D", "a", "s"]
+
+
+def word_pieces(kind, tmp_path):
+    """A tokenizer of the library for a few pieces: M2M100's in Python, the others compiled."""
+    scores = [(piece, -float(at)) for at, piece in enumerate(PIECES)]
+    if kind == "T5Tokenizer":
+        return transformers.T5Tokenizer(vocab=[("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *scores[4:]])
+    return getattr(transformers, kind)(vocab=scores)
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after"),
+    [
+        ("T5Tokenizer", [], ["</s>"]),
+        ("MBart50Tokenizer", ["de_DE"], ["</s>"]),
+        ("MBartTokenizer", [], ["</s>", "de_DE"]),
+    ],
+)
+def test_a_tokenizer_adds_what_it_adds_and_its_tokens_spell_words(kind, before, after, tmp_path):
+    tokenizer = word_pieces(kind, tmp_path)
+    foreign_run.set_languages(tokenizer, ("en", "de_DE"))
+    names = tokenizer.convert_tokens_to_ids
+    source, target = (foreign_run.Side(tokenizer, side, 20) for side in (False, True))
+    assert (target.before, target.after) == (names(before), names(after))
+    text = "der Hund sieht die Katze."
+    (ids,) = target.encode([text])
+    tokens = ["▁der", "▁Hund", "▁sie", "ht", "▁die", "▁K", "atze", "."]
+    assert target.pieces(text) == [*before, *tokens]
+    assert [token - foreign.SHIFT for token in ids] == names([*before, *tokens])
+    assert target.decode([ids]) == [text]
+    behind = ["</s>"] if len(after) > 1 else []  # the last token of a source is our end
+    assert source.pieces(text)[-len(behind) - 1 :] == [".", *behind]
+    spelled = target.spelling(text)
+    assert spelled.argmax(axis=1)[len(before) :].tolist() == [0, 1, 2, 2, 3, 4, 4, 5]
+    assert spelled.sum(axis=1).tolist() == [0.0] * len(before) + [1.0] * 8
+    if kind != "T5Tokenizer":
+        with pytest.raises(
+            InputError, match=r"no language xx; name the files of input= by its codes \(af_ZA, |ar_AR, "
+        ):
+            foreign_run.set_languages(tokenizer, ("xx", "de"))
