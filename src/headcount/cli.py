@@ -183,7 +183,9 @@ def _read_options(command_name: str) -> None:
             raise InputError(f"{line}: give {group}=, one of {', '.join(options)}")
         if command_name == "heads" and name == "model" and isinstance(value, str):
             path = value.replace("'", "\\'")
-            sys.argv[sys.argv.index(line)] = f"model={{path:'{path}'}}"  # a text would choose a file of conf/model/
+            sys.argv[sys.argv.index(str(line))] = (
+                f"model={{path:'{path}'}}"  # a text would choose a file of conf/model/
+            )
         if value is None and (CONF / name).is_dir() and not override.is_delete():
             raise InputError(f"{line}: leave it out")
     own = Path(given.config_dir or CONF)

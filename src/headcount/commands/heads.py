@@ -43,18 +43,8 @@ class Settings(Opening, analysis.Settings):
 
 PRUNING = ["prune", "cut", "order", "output", "order_sentences", "gate_penalties", "gate_steps", "seed"]
 PRUNING += ["timed", "repetitions"]
-OF_RUNS = [
-    "run",
-    "sweep",
-    "checkpoint",
-    "text",
-    "target",
-    "sentences",
-    "order",
-    "timed",
-    "repetitions",
-    "step_sentences",
-]
+OF_RUNS = ["run", "sweep", "checkpoint", "text", "target", "sentences"]
+OF_RUNS += ["order", "timed", "repetitions", "step_sentences"]
 
 
 def run(config: DictConfig) -> str:

@@ -160,10 +160,8 @@ class ForeignModel(EncoderDecoder):
         super().__init__()
         self.theirs, self.pad = model.eval().requires_grad_(False), model.config.pad_token_id
         self.max_length = getattr(model.config, "max_position_embeddings", None)
-        self.ids = {
-            "source": (self.pad, self.pad, start, source_end),
-            "target": (self.pad, self.pad, start, target_end),
-        }
+        ends = {"source": source_end, "target": target_end}
+        self.ids = {side: (self.pad, self.pad, start, end) for side, end in ends.items()}
         self.attentions: Any = nn.ModuleDict()
         for kind, modules in found_attentions(model).items():
             own = [ForeignAttention.of(module) for module in modules]
@@ -211,9 +209,7 @@ class ForeignModel(EncoderDecoder):
 
     def start(self, source: Tensor, source_mask: Tensor | None) -> State:
         self.check_gates()
-        cache = EncoderDecoderCache(
-            *(DynamicCache(config=self.theirs.config.get_text_config(decoder=True)) for _ in "ab")
-        )
+        cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
         return State(self.encode(source, source_mask), source_mask, cache, 0)
 
     @torch.no_grad()

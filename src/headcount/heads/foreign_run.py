@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from headcount.data.corpora.corpus import language_codes
 from headcount.data.corpora.text import read_parallel
-from headcount.data.tokenizer import SPACE_MARK, normalise
+from headcount.data.tokenizer import SPACE_MARK, Tokenizer, TokenizerPair, normalise
 from headcount.decoding.beam import MOST_ALPHA, BeamSearch
 from headcount.devices import choose_device
 from headcount.errors import InputError, first_line
@@ -27,44 +27,36 @@ from headcount.grammar.corpus import words
 from headcount.heads.foreign import SHIFT, ForeignModel
 from headcount.run.opened import Run, make_translator
 
-BOUNDS: Any = {
-    "max_ratio": 2.0,
-    "max_extra": 10,
-    "batch_tokens": 8192,
-    "max_source": None,
-}  # of the search, conf/search/
+# Of the search, as in conf/search/beam.yaml.
+BOUNDS: Any = {"max_ratio": 2.0, "max_extra": 10, "batch_tokens": 8192, "max_source": None}
 EXAMPLE = "a"  # whose tokens show what the tokenizer adds
 LEAST = 2  # pairs of a split
 
 
-class Side:
-    """The tokenizer for sources, or for targets, of a model; see `headcount.data.tokenizer.Tokenizer`.
+class Side(Tokenizer):
+    """The tokenizer for sources, or for targets, of a model.
 
     before, after: what it adds to a sentence, ids of the model. `encode` gives all but the last token of `after` for a
     source, and all before `after` for a target.
     """
 
     def __init__(self, tokenizer: Any, target: bool, vocab_size: int) -> None:
-        self.tokenizer, self.target, self.vocab_size = tokenizer, target, vocab_size + SHIFT
+        self.tokenizer, self.target, self.vocab_size = tokenizer, target, vocab_size + SHIFT  # type: ignore[assignment]
         (whole,), (plain,) = (self._found([EXAMPLE], add_special_tokens=added)["input_ids"] for added in (True, False))
-        starts = [at for at in range(len(whole)) if whole[at : at + len(plain)] == plain]
-        self.before: list[int]
-        self.after: list[int]
-        self.before, self.after = (whole[: starts[0]], whole[starts[0] + len(plain) :]) if starts else ([], [])
+        start = next((at for at in range(len(whole)) if whole[at : at + len(plain)] == plain), len(whole))
+        self.before: list[int] = whole[:start]
+        self.after: list[int] = whole[start + len(plain) :]
         if not self.after:
             raise InputError("its tokenizer puts no end after a sentence, which the model would need to stop")
-
-    @property
-    def _end(self) -> int:
-        return len(self.after) if self.target else 1
+        self.end = len(self.after) if target else 1  # tokens that `encode` leaves out
 
     def _found(self, texts: Sequence[str], **settings: Any) -> Any:
         return self.tokenizer(**{"text_target" if self.target else "text": list(map(normalise, texts))}, **settings)
 
-    def encode(self, texts: list[str]) -> list[list[int]]:
+    def encode(self, texts: list[str], *_: Any) -> list[list[int]]:  # type: ignore[override]
         """Ids of headcount, see `headcount.heads.foreign`."""
         found = self._found(texts)["input_ids"] if texts else []
-        return [[token + SHIFT for token in ids[: len(ids) - self._end]] for ids in found]
+        return [[token + SHIFT for token in ids[: len(ids) - self.end]] for ids in found]
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """The text of each sequence without special tokens, on one line."""
@@ -77,16 +69,11 @@ class Side:
         names = self.tokenizer.convert_ids_to_tokens
         if self.tokenizer.is_fast:
             return list(names([token - SHIFT for token in self.encode([text])[0]]))
-        return [*names(self.before), *self._tokens(text), *names(self._behind)]
-
-    @property
-    def _behind(self) -> list[int]:
-        return [] if self.target else self.after[:-1]
+        return [*names(self.before), *self._tokens(text), *names(self.after[: -self.end])]
 
     def _tokens(self, text: str) -> list[str]:
-        """What a tokenizer in Python finds, which shows words that it does not know, without what it adds."""
-        switch = getattr(self.tokenizer, "_switch_to_target_mode" if self.target else "_switch_to_input_mode")
-        switch()
+        """What a tokenizer in Python finds, without what it adds; unlike ids, it shows words that are not known."""
+        getattr(self.tokenizer, "_switch_to_target_mode" if self.target else "_switch_to_input_mode")()
         tokens: list[str] = self.tokenizer.tokenize(normalise(text))
         self.tokenizer._switch_to_input_mode()
         return tokens
@@ -95,9 +82,9 @@ class Side:
         """The letters of the text that each token stands for, as far as the tokenizer tells."""
         if not self.tokenizer.is_fast:
             inside = [token.replace(SPACE_MARK, "") for token in self._tokens(text)]
-            return ["" for _ in self.before] + inside + ["" for _ in self._behind]
+            return [*("" for _ in self.before), *inside, *("" for _ in self.after[: -self.end])]
         (spans,), normal = self._found([text], return_offsets_mapping=True)["offset_mapping"], normalise(text)
-        return ["".join(normal[start:end].split()) for start, end in spans[: len(spans) - self._end]]
+        return ["".join(normal[start:end].split()) for start, end in spans[: len(spans) - self.end]]
 
     def spelling(self, text: str) -> NDArray[np.float32]:
         """Share of the letters of each token in each word of a text, [token, word]; zeros for a token without any."""
@@ -106,11 +93,8 @@ class Side:
         word_of = np.repeat(np.arange(len(found)), [len(word) for word in found])
         owners = np.full(len(mine), -1)
         # Equal for most texts; but a tokenizer may change letters, or write some as bytes.
-        blocks = (
-            [(0, 0, len(mine))]
-            if mine == letters
-            else SequenceMatcher(None, mine, letters, False).get_matching_blocks()
-        )
+        same = [(0, 0, len(mine))] if mine == letters else None
+        blocks = same or SequenceMatcher(None, mine, letters, False).get_matching_blocks()
         for at, there, count in blocks:
             owners[at : at + count] = word_of[there : there + count]
         sizes = np.array([len(token) for token in tokens], dtype=np.int64)
@@ -119,20 +103,6 @@ class Side:
             places = np.repeat(np.arange(len(tokens)), sizes), np.maximum.accumulate(owners).clip(min=0)
             np.add.at(shares, places, np.repeat(1 / np.maximum(sizes, 1), sizes))
         return shares
-
-
-@dataclass(frozen=True)
-class ForeignTokenizer:
-    """The tokenizer of a model for both sides, like `headcount.data.tokenizer.TokenizerPair`."""
-
-    source: Side
-    target: Side
-
-    def encode(self, texts: list[str]) -> list[list[int]]:
-        return self.source.encode(texts)
-
-    def decode(self, ids: list[list[int]]) -> list[str]:
-        return self.target.decode(ids)
 
 
 @dataclass
@@ -176,14 +146,14 @@ def open_foreign(folder: Path, files: Sequence[str], directory: Path | None, con
         adapted = adapted_model(model, *sides).to(choose_device(config.device))
     except InputError as error:
         raise InputError(f"model={folder}: {error}") from error
-    generation, both = model.generation_config, ForeignTokenizer(*sides)
+    generation, both = model.generation_config, TokenizerPair(*sides)
     alpha = min(max(generation.length_penalty or 0.0, 0.0), MOST_ALPHA)
     search = BeamSearch(beam=generation.num_beams or 1, alpha=alpha, **BOUNDS)
     translator = make_translator(adapted, both, search, False, str(folder))
     splits = sentences(files, both, adapted.max_length)
     home = directory or folder.parent / f"{folder.resolve().name}-heads"
     home.mkdir(parents=True, exist_ok=True)
-    return ForeignRun(home, config, adapted, both, translator, None, codes, splits)  # type: ignore[arg-type]
+    return ForeignRun(home, config, adapted, both, translator, None, codes, splits)
 
 
 def loaded(folder: Path) -> tuple[Any, Any]:
@@ -229,7 +199,7 @@ def adapted_model(model: Any, source: Side, target: Side) -> ForeignModel:
     return ForeignModel(model, start, source.after[-1], target.after[0], target.before)
 
 
-def sentences(files: Sequence[str], tokenizer: ForeignTokenizer, longest: int | None) -> dict[str, Dataset]:
+def sentences(files: Sequence[str], tokenizer: TokenizerPair, longest: int | None) -> dict[str, Dataset]:
     """The pairs of two files: the first, third and so on are "test", the others "valid", but for sources that are also
     in "test". Pairs with an empty side are left out. Raises InputError."""
     pairs = list(enumerate(zip(*read_parallel(*files), strict=True), start=1))
