@@ -57,6 +57,7 @@ def measure(analysis: Analysis, names: Sequence[str] | None = None) -> dict[str,
     known = {part.name: part for part in (*PARTS, *own_parts())}
     wanted = _wanted(analysis, known, names)
     weights, path = weights_digest(analysis.run.model), analysis.run.directory / "heads" / FILE
+    weights += getattr(analysis.run, "sentences", "")  # of a model that others trained, with text of no corpus
     kept, found = read_parts(path), {}
     for name, part in known.items():
         key = part_key(analysis, part, weights)
@@ -106,5 +107,4 @@ def _measured(analysis: Analysis, part: Part, key: str) -> Arrays:
 def part_key(analysis: Analysis, part: Part, weights: str) -> str:
     """Names what the figures of a part follow from: the weights, the settings and the version of its arrays."""
     settings = {name: getattr(analysis.settings, name) for name in (*COMMON, *part.settings)} | {"sample": SAMPLE}
-    settings |= {"text": text} if (text := getattr(analysis.run, "sentences", None)) else {}  # not that of a corpus
     return hashlib.sha256(json.dumps([weights, part.name, part.version, settings]).encode()).hexdigest()[:16]
