@@ -9,7 +9,7 @@ import pytest
 import torch
 from built import composed, random_model
 from clauses import CLAUSES
-from conftest import completed
+from conftest import completed, failed
 
 import headcount
 from headcount.commands.export import export

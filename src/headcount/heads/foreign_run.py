@@ -48,6 +48,8 @@ class Side(Tokenizer):
         self.after: list[int] = whole[start + len(plain) :]
         if not self.after:
             raise InputError("its tokenizer puts no end after a sentence, which the model would need to stop")
+        if max(whole) >= vocab_size:
+            raise InputError(f"its tokenizer gives token {max(whole)}, and the model has {vocab_size}")
         self.end = len(self.after) if target else 1  # tokens that `encode` leaves out
 
     def _found(self, texts: Sequence[str], **settings: Any) -> Any:
@@ -142,7 +144,10 @@ def open_foreign(folder: Path, files: Sequence[str], directory: Path | None, con
     model, tokenizer = loaded(folder)
     try:
         set_languages(tokenizer, codes)
-        sides = [Side(tokenizer, target, model.get_output_embeddings().weight.shape[0]) for target in (False, True)]
+        sizes = [
+            len(part.weight) for part in (model.get_encoder().get_input_embeddings(), model.get_output_embeddings())
+        ]
+        sides = [Side(tokenizer, target, size) for target, size in zip((False, True), sizes, strict=True)]
         adapted = adapted_model(model, *sides).to(choose_device(config.device))
     except InputError as error:
         raise InputError(f"model={folder}: {error}") from error
