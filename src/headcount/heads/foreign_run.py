@@ -55,7 +55,7 @@ class Side(Tokenizer):
     def _found(self, texts: Sequence[str], **settings: Any) -> Any:
         return self.tokenizer(**{"text_target" if self.target else "text": list(map(normalise, texts))}, **settings)
 
-    def encode(self, texts: list[str], *_: Any) -> list[list[int]]:  # type: ignore[override]
+    def encode(self, texts: list[str], *_: Any) -> list[list[int]]:
         """Ids of headcount, see `headcount.heads.foreign`."""
         found = self._found(texts)["input_ids"] if texts else []
         return [[token + SHIFT for token in ids[: len(ids) - self.end]] for ids in found]
