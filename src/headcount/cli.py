@@ -121,7 +121,7 @@ def run_command(name: str) -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that errors come to us, not to Hydra's printer
     set_up_logging()
     try:
-        _read_options()
+        _read_options(name)
         hydra.main(version_base="1.3", config_path=str(CONF), config_name=name)(guarded)()
     except BrokenPipeError:
         _stop_writing()
@@ -147,6 +147,8 @@ def _run_prepared(name: str, config: DictConfig) -> str | None:
     from headcount import devices
     from headcount.run.build import load_extensions
 
+    if name == "heads" and isinstance(config.model, DictConfig):
+        config.model = config.model.get("path")  # see `_read_options`
     load_extensions(config)
     devices.use_memory_again()
     devices.use_tf32()
@@ -162,7 +164,7 @@ def _run_prepared(name: str, config: DictConfig) -> str | None:
     return answer
 
 
-def _read_options() -> None:
+def _read_options(command_name: str) -> None:
     """Register the resolvers of conf/ and the launcher of sweeps. Raises InputError for words that Hydra would take for
     something else."""
     from headcount.run.resolvers import register_resolvers
@@ -179,6 +181,11 @@ def _read_options() -> None:
         # The file of that kind has other numbers than the one that is chosen.
         if options and isinstance(value, str) and value in KINDS.get(group, ()):
             raise InputError(f"{line}: give {group}=, one of {', '.join(options)}")
+        if command_name == "heads" and name == "model" and isinstance(value, str):
+            path = value.replace("'", "\\'")
+            sys.argv[sys.argv.index(str(line))] = (
+                f"model={{path:'{path}'}}"  # a text would choose a file of conf/model/
+            )
         if value is None and (CONF / name).is_dir() and not override.is_delete():
             raise InputError(f"{line}: leave it out")
     own = Path(given.config_dir or CONF)

@@ -12,7 +12,7 @@ from headcount.errors import InputError, need
 from headcount.files import show
 from headcount.heads import analysis
 from headcount.progress import progress_bar
-from headcount.run.build import only_take
+from headcount.run.build import names_given, only_take
 from headcount.run.opened import open_from_config
 from headcount.settings import Opening, Positive, typed
 
@@ -25,6 +25,8 @@ class Settings(Opening, analysis.Settings):
 
     device: str
     sweep: str | None
+    model: str | None
+    input: list[str] | None
     output: str | None
     parts: list[str] | None
     bounds: dict[str, Any]  # headcount.heads.statistics.Bounds
@@ -41,6 +43,8 @@ class Settings(Opening, analysis.Settings):
 
 PRUNING = ["prune", "cut", "order", "output", "order_sentences", "gate_penalties", "gate_steps", "seed"]
 PRUNING += ["timed", "repetitions"]
+OF_RUNS = ["run", "sweep", "checkpoint", "text", "target", "sentences"]
+OF_RUNS += ["order", "timed", "repetitions", "step_sentences"]
 
 
 def run(config: DictConfig) -> str:
@@ -55,6 +59,10 @@ def run(config: DictConfig) -> str:
         from headcount.heads.prune import prune_run
 
         return prune_run(open_from_config(config, config.run), **settings)
+    if config.model is None and config.input is not None:
+        raise InputError("input=: goes with model=; the sentences of a run are those of its corpus")
+    if config.model is not None and (other := [name for name in names_given() if name in OF_RUNS]):
+        raise InputError(f"{other[0]}=: has no effect with model=; leave it out")
     from headcount.heads.command import heads  # here, since it draws, with an extra
 
     return heads(config)

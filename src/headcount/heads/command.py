@@ -18,7 +18,7 @@ from headcount.heads.results import Results, Study
 from headcount.heads.statistics import Bounds
 from headcount.report.read import read_sweep
 from headcount.report.runs import Sweep
-from headcount.run.opened import open_from_config
+from headcount.run.opened import Run, open_from_config
 from headcount.settings import check
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ def heads(config: DictConfig) -> str:
     settings = Settings(**{field.name: values[field.name] for field in fields(Settings)})
     bounds_of(config)  # before anything is measured
     if values["sweep"] is None:
-        results = measured(config, config.run, settings)
+        results = measured(config, opened(config), settings)
         page, home, next_ = run_page(results, config.debug), results.directory, following(results)
     else:
         if values["checkpoint"]:
@@ -41,21 +41,35 @@ def heads(config: DictConfig) -> str:
         sweep = read_sweep(Path(values["sweep"]))
         page, home = study_page(measured_sweep(config, sweep, settings), config.debug), sweep.directory
         next_ = command("report", sweep=show(home))
-    output = Path(values["output"] or home / "heads")
+    output = Path((values["output"] if values["model"] is None else None) or home / "heads")
     write(page, output)
     for flag in page.page.flags:
         logger.warning("%s", flag)
     place = show(output.absolute())
     lines = [f"- {finding}" for finding in page.findings[:STRIKING]] or ["- no effect beyond chance is shown"]
-    return "\n".join([*lines, f"page: {place}/heads.html   (heads.md, heads.csv, plots/)", f"next:  {next_}", ""])
+    lines += [f"page: {place}/heads.html   (heads.md, heads.csv, plots/)"]
+    return "\n".join([*lines, *([f"next:  {next_}"] if values["model"] is None else []), ""])
 
 
-def measured(config: DictConfig, directory: str, settings: Settings) -> Results:
+def opened(config: DictConfig) -> Run:
+    """The run, or the model that others trained. Raises InputError."""
+    if config.model is None:
+        return open_from_config(config, config.run)
+    try:
+        from headcount.heads.foreign_run import open_foreign  # with transformers, which takes seconds
+    except ImportError as error:
+        raise InputError(f'model= needs transformers ({error}): pip install "headcount[transformers]"') from error
+    output = None if config.output is None else Path(config.output)
+    return open_foreign(Path(config.model), list(config.input or []), output, config)
+
+
+def measured(config: DictConfig, run: Run, settings: Settings) -> Results:
     """The results of one run, measured now where they are missing. Raises InputError."""
-    analysis = Analysis(open_from_config(config, directory), settings)
-    run, _ = analysis.run, analysis.heads  # which refuses a model without heads, before its corpus is read
+    analysis = Analysis(run, settings)
+    _ = analysis.heads  # which refuses a model without heads, before its corpus is read
     found = measure(analysis, config.parts)
-    return Results(run.directory.name, run.directory, run.languages, found, bounds_of(config))
+    name = run.directory.name if config.model is None else Path(config.model).resolve().name
+    return Results(name, run.directory, run.languages, found, bounds_of(config), config.model is None)
 
 
 def bounds_of(config: DictConfig) -> Bounds:
@@ -72,7 +86,7 @@ def measured_sweep(config: DictConfig, sweep: Sweep, settings: Settings) -> Stud
     for number, run in enumerate(sweep.runs, start=1):
         logger.info("%d of %d runs: %s", number, len(sweep.runs), run.name)
         try:
-            results[run.name] = measured(config, str(run.directory), settings)
+            results[run.name] = measured(config, open_from_config(config, str(run.directory)), settings)
         except InputError as error:
             notes.append(f"{run.name} is left out: {error}")
             logger.warning("%s", notes[-1])

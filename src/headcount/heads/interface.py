@@ -84,14 +84,16 @@ class Heads:
     """
 
     def __init__(self, model: EncoderDecoder) -> None:
-        if not isinstance(model, Transformer):
+        self.model: Any = model
+        modules = getattr(model, "attentions", None)  # of a model that others trained
+        if isinstance(model, Transformer):
+            modules = {
+                "encoder": [layer.self_attention for layer in model.encoder],
+                "decoder": [layer.self_attention for layer in model.decoder],
+                "cross": [layer.cross_attention for layer in model.decoder],
+            }
+        if modules is None:
             raise InputError(f"a {type(model).__name__} has no heads to measure; give a run of a Transformer")
-        self.model = model
-        modules = {
-            "encoder": [layer.self_attention for layer in model.encoder],
-            "decoder": [layer.self_attention for layer in model.decoder],
-            "cross": [layer.cross_attention for layer in model.decoder],
-        }
         self.layers: dict[Layer, MultiHeadAttention] = {
             Layer(kind, number): module for kind in KINDS for number, module in enumerate(modules[kind], start=1)
         }

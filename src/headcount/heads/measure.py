@@ -59,6 +59,7 @@ def measure(analysis: Analysis, names: Sequence[str] | None = None) -> dict[str,
     known = {part.name: part for part in (*PARTS, *own_parts())}
     wanted = _wanted(analysis, known, names)
     weights, path = weights_digest(analysis.run.model), analysis.run.directory / "heads" / FILE
+    weights += getattr(analysis.run, "sentences", "")  # of a model that others trained, with text of no corpus
     kept, found = read_parts(path), {}
     for name, part in known.items():
         key = part_key(analysis, part, weights)

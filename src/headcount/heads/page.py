@@ -56,8 +56,9 @@ def run_page(results: Results, debug: bool = False) -> HeadsPage:
     source, target = results.languages
     live = command("export", "format=page", run=show(results.directory))
     about = f"{len(results.heads)} heads of {results.name}, {source} to {target}. {MEANING}"
-    links = (
-        f"{escaped(about)}\n\nSwitch heads off while the model translates, on a page that this command writes: `{live}`"
+    links = escaped(about)
+    links += (
+        f"\n\nSwitch heads off while the model translates, on a page that this command writes: `{live}`" * results.own
     )
     sections = list(of_files("run", named(table), vars(results.bounds), flags, debug))
     folded: list[Section] = []

@@ -35,13 +35,14 @@ class Row(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class Results:
     """Arrays of one run by the name of their part. name: of the run. languages: codes of source and target. bounds: of
-    what does not matter."""
+    what does not matter. own: whether headcount trained it."""
 
     name: str
     directory: Path
     languages: tuple[str, str]
     parts: Mapping[str, Arrays]
     bounds: Bounds
+    own: bool = True
 
     def get(self, part: str) -> Arrays | None:
         """The arrays of a part; None where it was not measured."""

@@ -49,7 +49,7 @@ class Spelled:
     """Many sentences of one language, as pieces and as words. words [sentence]: the words of each."""
 
     def __init__(self, tokenizer: Tokenizer, sentences: Sentences, texts: Sequence[str], split: Split = words) -> None:
-        self._sizes = tokenizer.piece_bytes
+        self._tokenizer = tokenizer
         self._sentences = sentences
         self._texts = texts
         self._split = split
@@ -62,7 +62,11 @@ class Spelled:
     def owners(self, row: int) -> NDArray[np.int64]:
         """The word of each piece of a sentence: of several, the one with most of its bytes."""
         spelled = self._spelling(row)
-        return spelled.argmax(axis=1) if spelled.size else np.zeros(len(spelled), dtype=np.int64)
+        # A token of no word, such as that of the language, goes with the word before it.
+        return np.maximum.accumulate(spelled.argmax(axis=1)) if spelled.size else np.zeros(len(spelled), dtype=np.int64)
 
     def _spelling(self, row: int) -> NDArray[np.float32]:
-        return spelling(self._sizes[self._sentences.row(row)], self._texts[row], self._split)
+        own = getattr(self._tokenizer, "spelling", None)  # of a model that others trained
+        if own is not None:
+            return own(self._texts[row], self._split)
+        return spelling(self._tokenizer.piece_bytes[self._sentences.row(row)], self._texts[row], self._split)
