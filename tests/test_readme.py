@@ -122,6 +122,8 @@ def compose_first_job(name: str, *words: str) -> None:
     """Raises an error for a setting or an option that there is not, or a value of another type."""
     parsed = OverridesParser.create().parse_overrides([word for word in words if "=" in word])
     ((first_job, *_),) = BasicSweeper.split_arguments(parsed, None)
+    if name == "heads":  # model= is a path here, and a group of conf/ elsewhere
+        first_job = [word for word in first_job if not word.startswith("model=")]
     config = composed(name, *[word for word in first_job if not word.startswith("hydra.")])
     if name == "train":
         OmegaConf.set_struct(config, False)
