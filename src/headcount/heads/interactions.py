@@ -98,10 +98,3 @@ def redundancies(arrays: Arrays, bounds: Bounds, seed: int = 0) -> list[Redundan
         names = joint.rows[first], joint.rows[second], joint.columns[column]
         found.append(Redundancy(*names, (harm[first], harm[second]), harm[count + pair], ends[0], ends[1]))
     return sorted(found, key=lambda each: -each.low)
-
-
-def matrix(arrays: Arrays, values: Floats) -> Floats:
-    """Values of pairs [pair] as a symmetric matrix [head, head], NaN where a pair was not measured."""
-    found, (first, second) = np.full((len(arrays["head"]),) * 2, np.nan), arrays["pair"].T
-    found[first, second] = found[second, first] = values
-    return found
