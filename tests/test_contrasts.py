@@ -1,6 +1,7 @@
 """Contrastive pairs of a file: read, scored by runs, and beside models that never see the source."""
 
 import contextlib
+import json
 import shutil
 
 import numpy as np
@@ -82,5 +83,9 @@ def test_pairs_are_scored_by_every_run_and_kept(home, tmp_path):
     kept = np.load(tmp_path / "runs/first/contrasts/mine.npz")
     assert kept["right"][0] == kept["right"][1]
     assert len({float(kept[f"{model}right"][0]) for model in ("", "hidden.", "trigram.")}) == 3
+    figures = json.loads((tmp_path / "runs/first/metrics.json").read_text())["test"]["contrastive"]["case"]["mine"]
+    row = table[(table["run"] == "runs/first") & (table["phenomenon"] == "case")].iloc[0]
+    assert figures["floor"] == max(row["floor: trigram"], row["floor: hidden"])
+    assert (figures["accuracy"], figures["pairs"]) == (row["accuracy"], 1)
     (line,) = refused("evaluate", both, "contrasts=mine.tsv", "split=valid", cwd=tmp_path)
     assert line.startswith("split=: has no effect with contrasts=")

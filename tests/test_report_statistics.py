@@ -567,3 +567,10 @@ def test_a_plan_that_cannot_be_is_one_line(words, message, capsys):
     with pytest.raises(SystemExit):
         power_table(*words.split())
     assert f"error: {message}" in capsys.readouterr().err
+
+
+def test_a_phenomenon_of_a_file_is_marked_where_the_floor_is_above_three_quarters():
+    floors = {"case": (74.0, 80.0), "order": (74.0, 75.0)}  # of two runs
+    rows = [Results([{name: {"mine": {"accuracy": 90.0, "floor": floor[run], "pairs": PAIRS}}
+                      for name, floor in floors.items()} for run in (0, 1)])]  # fmt: skip
+    assert [cell.phenomenon for cell in contrastive_cells(rows)] == ["case (target decides)", "order", "mean of all"]
