@@ -29,6 +29,8 @@ ROW = "the dog sees the cat\tder Hund sieht den Kater\tden Hund sieht der Kater\
         ([HEADER, ROW, ROW.replace("case", " ")], "line 3: its phenomenon is empty"),
         ([HEADER, "a\tb\tb\tc\t1\t"], "line 2: right and wrong are the same"),
         ([], "line 1: no column source, or several"),
+        ([HEADER, ROW.replace("case", "loss")], "line 2: the phenomenon 'loss' is not allowed"),
+        ([HEADER, ROW.replace("case", "a.b")], "line 2: the phenomenon 'a.b' is not allowed"),
     ],
 )
 def test_a_wrong_row_is_one_line_with_its_number(lines, message, tmp_path):

@@ -97,6 +97,8 @@ def test_other_pairs_are_measured_anew_and_wrong_files_are_one_line(measured, ho
         both: "twins.tsv: another file is called twins, too; rename one",
         f"contrasts={tmp_path}/twins.tsv": "twins.tsv, line 1: no column wrong, or several",
         "contrasts=nowhere.tsv": "nowhere.tsv",
+        "contrasts=easy.tsv": "the file's name 'easy' is not allowed",
+        "contrasts=.tsv": "the file's name '' is not allowed",
     }.items():
         (line,) = refused("heads", f"run={measured}", option, cwd=home)
         assert message in line

@@ -4,6 +4,7 @@ Sennrich 2017, "How grammatical is character-level neural machine translation?":
 reference, only the two probabilities.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from headcount.errors import InputError
 
 COLUMNS = ("source", "right", "wrong", "phenomenon")
 OPTIONAL = ("twin", "grade")
+TAKEN = ("loss", "bleu", "worst", "easy", "hard")  # other columns of heads.csv, and grades of the built-in corpus
 
 
 def contrastive_accuracy(
@@ -42,6 +44,7 @@ def read_contrasts(path: str | Path) -> Dataset:
     for number, row in found:
         if row["right"] == row["wrong"]:
             raise InputError(f"{path}, line {number}: right and wrong are the same")
+        _named(f"{path}, line {number}: the phenomenon", row["phenomenon"])
     columns = {"source": "source", "target": "right", "contrast": "wrong", "phenomenon": "phenomenon"}
     columns |= {name: name for name in OPTIONAL}
     return Dataset.from_dict({name: [row.get(column, "") for _, row in found] for name, column in columns.items()})
@@ -52,7 +55,14 @@ def read_all_contrasts(paths: str | Sequence[str]) -> dict[str, Dataset]:
     found: dict[str, Dataset] = {}
     for path in [paths] if isinstance(paths, str) else dict.fromkeys(paths):
         name = Path(path).name.partition(".")[0]
+        _named(f"contrasts={path}: the file's name", name)
         if name in found:
             raise InputError(f"contrasts={path}: another file is called {name}, too; rename one")
         found[name] = read_contrasts(path)
     return found
+
+
+def _named(what: str, name: str) -> None:
+    """Raises InputError for a name that results cannot have, or that other columns and grades have."""
+    if name.lower() in TAKEN or not re.fullmatch(r"[\w-]+", name):
+        raise InputError(f"{what} {name!r} is not allowed; give letters, digits, _ and -, not {', '.join(TAKEN)}")

@@ -10,6 +10,7 @@ import numpy as np
 from annotated_types import Ge, Lt
 from datasets import Dataset, Features, concatenate_datasets
 
+from headcount.errors import InputError
 from headcount.evaluation.contrastive import read_all_contrasts
 from headcount.evaluation.gold import read_gold
 from headcount.heads.evaluation_set import EvaluationSet, evaluation_set
@@ -95,6 +96,8 @@ class Analysis:
             return rows
         quarter = np.array([crc32(source.encode()) % 4 == 0 for source in self.pairs["source"]])
         pairs = self.pairs.select(np.flatnonzero(quarter == (split == "valid")))
+        if split == "test" and not len(pairs):
+            raise InputError("contrasts=: all pairs serve for choices, none is left to measure; give more sources")
         types = {name: rows.features.get(name, feature) for name, feature in pairs.features.items()}
         return concatenate_datasets([rows, Dataset.from_dict(pairs.to_dict(), Features(types))])
 
