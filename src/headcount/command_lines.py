@@ -23,8 +23,17 @@ def program() -> str:
 
 def command(name: str, *words: str, **settings: str | int) -> str:
     """The line to type for a command of headcount: settings, whose text is quoted for Hydra, and further words."""
+    return f"{program()} {_line(name, *words, **settings)}"
+
+
+def command_anywhere(name: str, *words: str, **settings: str | int) -> str:
+    """The same for a page, which is read on other machines."""
+    return f"headcount {_line(name, *words, **settings)}"
+
+
+def _line(name: str, *words: str, **settings: str | int) -> str:
     values = [f"{each}={value if isinstance(value, int) else hydra_text(value)}" for each, value in settings.items()]
-    return " ".join([program(), name, *map(shell_word, [*values, *words])])
+    return " ".join([name, *map(shell_word, [*values, *words])])
 
 
 def hydra_text(text: str) -> str:

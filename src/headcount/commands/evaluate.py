@@ -22,7 +22,7 @@ from headcount.files import write_text
 from headcount.run import scores
 from headcount.run.arrays import write_arrays
 from headcount.run.build import names_given, only_take
-from headcount.run.contrasts import contrast_figures, contrast_rows, contrast_scores, contrast_table
+from headcount.run.contrasts import contrast_figures, contrast_rows, contrast_scores, contrast_table, trigrams
 from headcount.run.directory import locked, read_metrics, update_metrics
 from headcount.run.identity import recorded, with_text
 from headcount.run.opened import Run, as_list, ensemble, open_from_config, open_runs
@@ -167,8 +167,9 @@ def contrastive_scores(config: DictConfig) -> str:
     weights, which reports show. Raises InputError."""
     tables = read_all_contrasts(as_list(config.contrasts))
     blocks, lines, runs = [], [], open_runs(config)
+    blind = {name: trigrams(run, run.data().one_way["train"]["target"]) for name, run in runs.items()}
     for file, rows in tables.items():
-        found = {name: contrast_scores(run, rows, run.data().one_way["train"]["target"]) for name, run in runs.items()}
+        found = {name: contrast_scores(run, rows, blind[name]) for name, run in runs.items()}
         table = contrast_rows(rows, found)
         for name, run in runs.items() if config.checkpoint is None else ():
             with locked(run.directory):

@@ -1,5 +1,7 @@
 """Analysis of the heads of one run: what all its parts share, and the contract of a part."""
 
+import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -90,6 +92,11 @@ class Analysis:
         tables = read_all_contrasts(self.settings.contrasts)
         return concatenate_datasets([rows.add_column("file", [name] * len(rows)) for name, rows in tables.items()])
 
+    @cached_property
+    def pairs_digest(self) -> str:
+        """SHA-256 of the pairs, which the keys of all parts hold."""
+        return hashlib.sha256(json.dumps(self.pairs and self.pairs.to_dict()).encode()).hexdigest()
+
     def _with_pairs(self, split: str) -> Dataset:
         rows = self.splits[split]
         if self.pairs is None:
@@ -123,9 +130,8 @@ class Part:
 
     about: what it measures, in a few words. measure: gives the arrays; it calls its second argument with the work done
     since the last call, of `steps` (None: not known). settings: the fields of `Settings` that it depends on, besides
-    those of the sentences and the seed. lacks: what
-    keeps it from being measured on a run, and the fix; None if nothing does. version: of the arrays; those of another
-    version are measured anew.
+    those of the sentences and the seed. lacks: what keeps it from being measured on a run, and the fix; None if nothing
+    does. version: of the arrays; those of another version are measured anew.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a run translates without each head: BLEU of greedy translations, paired over sentences, and examples.
+"""BLEU of greedy translations without each head, paired over sentences; and examples of translations.
 
 Loss and contrastive pairs score given translations; BLEU scores what the model writes itself without the head.
 """

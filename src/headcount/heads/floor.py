@@ -11,7 +11,7 @@ import pandas as pd
 
 from headcount.heads.analysis import Analysis, Arrays, part
 from headcount.heads.likelihood import Progress
-from headcount.run.contrasts import DECIDES, HIDDEN, MARK, TRIGRAM, accuracy, contrast_scores
+from headcount.run.contrasts import DECIDES, HIDDEN, MARK, TRIGRAM, accuracy, contrast_scores, trigrams
 
 
 @part(
@@ -21,8 +21,8 @@ from headcount.run.contrasts import DECIDES, HIDDEN, MARK, TRIGRAM, accuracy, co
 )
 def floor(analysis: Analysis, progress: Progress) -> Arrays:
     """The log-probabilities of `contrast_scores` for the test pairs, [pair]; also row, phenomenon and grade of each."""
-    test = analysis.test
-    return {**contrast_scores(analysis.run, test.rows.select(test.tested), analysis.train["target"]), **test.labels}
+    test, trigram = analysis.test, trigrams(analysis.run, analysis.train["target"])
+    return {**contrast_scores(analysis.run, test.rows.select(test.tested), trigram), **test.labels}
 
 
 def floors(arrays: Arrays) -> Iterator[tuple[str, str, float]]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headcount.command_lines import command
+from headcount.command_lines import command_anywhere
 from headcount.errors import InputError, reason
 from headcount.files import show, write_text
 from headcount.heads import findings
@@ -54,7 +54,7 @@ def run_page(results: Results, debug: bool = False) -> HeadsPage:
     rows, flags = run_rows(results, debug)
     table = shown(framed([*rows, *(Row(**row) for row in extra_rows(results.parts))]))
     source, target = results.languages
-    live = command("export", "format=page", run=show(results.directory))
+    live = command_anywhere("export", "format=page", run=show(results.directory))
     about = f"{len(results.heads)} heads of {results.name}, {source} to {target}. {MEANING}"
     links = escaped(about)
     links += (

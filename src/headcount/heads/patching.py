@@ -280,8 +280,10 @@ def twins(analysis: Analysis, progress: Progress) -> Arrays:
 
 def lacks_twins(analysis: Analysis) -> str | None:
     """Why twins are not patched: the run never reads its source, or no pair has a twin."""
-    none = None if len(analysis.test.twinned) else "needs sentences with twins, of the built-in corpus or of contrasts="
-    return lacks_source(analysis) or none
+    why = lacks_source(analysis)
+    if why is None and not len(analysis.test.twinned):
+        why = "needs sentences with twins, of the built-in corpus or of contrasts="
+    return why
 
 
 TWINS = Part(

@@ -16,7 +16,6 @@ from scipy import stats
 
 from headcount.heads.cutting_curves import RANDOM
 from headcount.heads.development import CURVES, emergence
-from headcount.heads.floor import floors
 from headcount.heads.importance import PROXIES, harms
 from headcount.heads.interface import KINDS, Head, heads_named
 from headcount.heads.links import PHENOMENA, WHENS, aligns
@@ -26,6 +25,7 @@ from headcount.heads.results import Results, Row, Study
 from headcount.heads.roles import NEAR, positional_heads
 from headcount.heads.statistics import LOSS
 from headcount.heads.table import ALL, CUTTING_UNITS, UNITS, Rows, cuts, cutting, framed, importance
+from headcount.heads.table import without_source as table_floors
 from headcount.heads.twin_shares import largest_share, twin_shares
 from headcount.report.page import guarded
 from headcount.statistics.bootstrap import Floats
@@ -188,8 +188,8 @@ def proxies(run: Results, error: float) -> Rows:
 
 def without_source(run: Results, error: float) -> Rows:
     """The accuracies of models that never see the source."""
-    for model, name, value in floors(run.parts["floor"]):
-        yield Row("", f"floor.{model}", name, value, 0, 100, unit="%")
+    for row in table_floors(run):
+        yield row._replace(head="", low=0, high=100)
 
 
 def curves(run: Results, error: float) -> Rows:

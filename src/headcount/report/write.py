@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from headcount.command_lines import command
+from headcount.command_lines import command_anywhere
 from headcount.errors import InputError, reason
 from headcount.files import write_text
 from headcount.report.flags import NOTHING, flagged, unlike
@@ -68,7 +68,7 @@ def report(
         study = Study.of(read_sweep(runs, tuned, text), effect, resamples, margins)
         page = make_page(study, bool(debug))
         if output is None and runs.is_file():
-            again = command("report", f"sweep={runs}", "output=DIR", *words)
+            again = command_anywhere("report", f"sweep={runs}", "output=DIR", *words)
             write_text(runs.with_name("report.md"), markdown(_undrawn(page, again)))
             directory, main = runs.parent, runs.with_name("report.md")
         else:

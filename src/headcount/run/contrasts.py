@@ -25,14 +25,19 @@ text and by the run itself with an empty source. Where one is above 75, the targ
 test translation."""
 
 
-def contrast_scores(run: Run, rows: Dataset, text: Iterable[str]) -> dict[str, np.ndarray]:
+def trigrams(run: Run, text: Iterable[str]) -> Trigram:
+    """The trigram model of the targets that a run was trained on, in its tokens."""
+    codec = run.tokenizer.target
+    return Trigram(Sentences.of(codec.encode(list(text))), codec.vocab_size)
+
+
+def contrast_scores(run: Run, rows: Dataset, trigram: Trigram) -> dict[str, np.ndarray]:
     """Log-probabilities in nats of both translations of each pair, [pair]: `right` and `wrong` by the run;
     `hidden.right` and `hidden.wrong` by the run with an empty source; `trigram.right` and `trigram.wrong` by
-    trigrams of `text`, the targets that it was trained on. right_tokens, wrong_tokens [pair]: subwords with the end."""
+    its trigram model. right_tokens, wrong_tokens [pair]: subwords with the end."""
     sources, sides = list(rows["source"]), {"right": list(rows["target"]), "wrong": list(rows["contrast"])}
     codec = run.tokenizer.target
     blind = TargetScorer(run.model, lambda texts: [[] for _ in texts], codec.encode)
-    trigram = Trigram(Sentences.of(codec.encode(list(text))), codec.vocab_size)
     found = {}
     for side, texts in sides.items():
         log_probs, tokens = run.scorer.score(sources, texts)
