@@ -45,3 +45,6 @@ def test_the_feed_forward_gets_the_parameters_that_heads_leave(kind, unit):
     # An attention of one head of 16 has 7 / 8 of 4 x 128 x 128 weights less (and biases); there are six of them, and
     # four feed-forwards. A unit has 2 x 128 weights and a bias, of SwiGLU 3 x 128 weights.
     assert balanced_feed_forward(256, 128, 1, 16, 2, 2, kind) == 256 + round(7 * 16 * (4 * 128 + 3) * 6 / (4 * unit))
+    # Sixteen wide keys and values beside full queries save 7 / 8 of 2 x 128 x 128 weights and of two biases.
+    shared = balanced_feed_forward(256, 128, 8, 16, 2, 2, kind, kv_heads=1)
+    assert shared == 256 + round(7 * 16 * (2 * 128 + 2) * 6 / (4 * unit))

@@ -46,10 +46,20 @@ FEED_FORWARDS: dict[str, Any] = {"relu": ReluFeedForward, "gelu": GeluFeedForwar
 
 
 def balanced_feed_forward(
-    width: int, d_model: int, heads: int, head_size: int, encoder_layers: int, decoder_layers: int, kind: str
+    width: int,
+    d_model: int,
+    heads: int,
+    head_size: int,
+    encoder_layers: int,
+    decoder_layers: int,
+    kind: str,
+    kv_heads: int | None = None,
 ) -> int:
     """Width of the feed-forward that gives a model with `heads` as many parameters as one whose heads fill d_model and
-    whose feed-forward is `width` wide: Shazeer 2019, Table 1. kind: of `FEED_FORWARDS`."""
+    whose feed-forward is `width` wide: Shazeer 2019, Table 1. kind: of `FEED_FORWARDS`. kv_heads: heads of keys and
+    values; None: as many as heads."""
     layers, attentions = encoder_layers + decoder_layers, encoder_layers + 2 * decoder_layers
-    saved = (d_model - heads * head_size) * (4 * d_model + 3) * attentions
+    queries = (d_model - heads * head_size) * (2 * d_model + 1)  # and the output projection, whose bias stays
+    keys = (d_model - (kv_heads or heads) * head_size) * (2 * d_model + 2)  # and values
+    saved = (queries + keys) * attentions
     return width + round(saved / (layers * (3 * d_model if kind == "swiglu" else 2 * d_model + 1)))
