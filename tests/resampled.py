@@ -12,6 +12,7 @@ import functools
 import itertools
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from tabulate import tabulate
 from headcount.run.kept import Runs, read
 from headcount.statistics.bootstrap import COUNTS, bleu_of, resamples, sentence_counts
 from headcount.statistics.comparison import Comparison, compare
+from headcount.statistics.planned import by_one_variance
 from headcount.statistics.planning import percent
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
@@ -99,19 +101,29 @@ class Rows:
         return analyse(runs.reshape(-1, sentences, COUNTS), len(runs), weights)
 
 
-def alarms(design: str, studies: int, sentences: int | None = None, deviation: float = 0.4) -> tuple[list, list]:
-    """Of simulated studies, whether each has a false alarm, and whether its rows share a variance."""
+def studies(design: str, number: int, sentences: int | None = None, deviation: float = 0.4) -> list[Comparison]:
+    """The analyses of simulated studies."""
     models, seeds, blocks, unlike = DESIGNS[design]
     rows, rng = Rows(models, seeds if blocks else 1, sentences), np.random.default_rng(1)
     weights = resamples(rows.counts.shape[2], 300, 1)
-    found = [rows.study(seeds, blocks, [deviation * each for each in unlike], weights, rng) for _ in range(studies)]
-    return [any(pair.differs for pair in each.differences) for each in found], [each.spread.alike for each in found]
+    return [rows.study(seeds, blocks, [deviation * each for each in unlike], weights, rng) for _ in range(number)]
+
+
+def seeds_alone(comparison: Comparison) -> Comparison:
+    """By one variance, as if the sentences were all that there are."""
+    return by_one_variance(replace(comparison, interaction=None))
+
+
+def alarms(found: Sequence[Comparison]) -> list[bool]:
+    """Whether each study has a pair that differs."""
+    return [any(pair.differs for pair in each.differences) for each in found]
 
 
 if __name__ == "__main__":
     table = []
     for name in DESIGNS:
-        table.append([name, *map(percent, alarms(name, int(sys.argv[1]) if len(sys.argv) > 1 else 500))])
-    sys.stdout.write(
-        tabulate(table, headers=("design", "false alarms %", "share a variance %"), stralign="right") + "\n"
-    )
+        own = studies(name, int(sys.argv[1]) if len(sys.argv) > 1 else 500)
+        ways = (own, map(by_one_variance, own), map(seeds_alone, own))
+        table.append([name, *(percent(alarms([*way])) for way in ways), percent([each.spread.alike for each in own])])
+    headers = ("design", "false alarms %", "by one variance", "and seeds alone", "share a variance %")
+    sys.stdout.write(tabulate(table, headers=headers, stralign="right") + "\n")

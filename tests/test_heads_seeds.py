@@ -22,18 +22,10 @@ from headcount.heads.page import study_page
 from headcount.heads.replication import assigned, half_effects, match, same_pairs
 from headcount.heads.results import Results, Row, Study
 from headcount.heads.roles import roles
-from headcount.heads.seeds import (
-    holm,
-    matched,
-    over_runs,
-    participation,
-    seed_mean,
-    seed_share,
-    seed_table,
-    sure_effects,
-)
+from headcount.heads.seeds import matched, over_runs, participation, seed_mean, seed_share, seed_table, sure_effects
 from headcount.heads.statistics import effect_table
 from headcount.heads.twin_shares import largest_share
+from headcount.statistics.planned import holm
 
 T4 = 2.7764  # the quantile of t with 4 degrees of freedom
 LAYERS, HEADS = ("encoder1", "cross1"), 4
@@ -105,9 +97,10 @@ def test_a_mean_over_seeds_has_a_t_interval_and_few_or_equal_seeds_none():
 def test_the_cells_of_a_page_are_one_family():
     """Without any effect, few pages have a cell that is found; a large effect is."""
     random = np.random.default_rng(0)
-    assert 0.01 < np.mean([holm(random.random(192), 0.05).any() for _ in range(300)]) <= 0.07
-    assert holm([0.03, 0.9, 0.001, 0.02], 0.05).tolist() == [False, False, True, False]
-    assert holm([0.03, 0.9, 0.001, 0.016], 0.05).tolist() == [False, False, True, True]
+    assert 0.01 < np.mean([(holm(random.random(192)) <= 0.05).any() for _ in range(300)]) <= 0.07
+    # Smallest first: 4 x 0.001, 3 x 0.02, 2 x 0.03 and no less than the one before, 0.9.
+    assert holm([0.03, 0.9, 0.001, 0.02]) == pytest.approx([0.06, 0.9, 0.004, 0.06])
+    assert holm([0.03, 0.9, 0.001, 0.016]) == pytest.approx([0.06, 0.9, 0.004, 0.048])
     assert holm([]).tolist() == []
 
 

@@ -29,6 +29,7 @@ class Settings:
     resamples: Annotated[int, Ge(100)]
     margin: dict[str, Any]  # headcount.report.study.Margins
     tuned: str | None
+    planned: dict[str, Any] | None  # headcount.report.study.Study
     debug: Any
 
 

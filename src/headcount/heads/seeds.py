@@ -30,6 +30,7 @@ from headcount.heads.twin_shares import largest_share, twin_shares
 from headcount.report.page import guarded
 from headcount.statistics.bootstrap import Floats
 from headcount.statistics.max_t import DRAWS, ERROR
+from headcount.statistics.planned import holm
 
 FAMILY = ERROR / 3
 """The error of each of three families of tests on a page: within its runs, and each of `FAMILIES`."""
@@ -66,16 +67,6 @@ def seed_share(found: int, runs: int) -> tuple[float, float, float]:
     interval = stats.binomtest(found, runs).proportion_ci(1 - ERROR, method="exact")
     ends = (float(interval.low), float(interval.high)) if runs > 1 else (float("nan"),) * 2
     return found / runs, *ends
-
-
-def holm(p: ArrayLike, error: float = FAMILY) -> NDArray[np.bool_]:
-    """Whether each test of a family rejects (Holm 1979)."""
-    values = np.asarray(p, dtype=np.float64)
-    order = np.argsort(values, kind="stable")
-    passed = values[order] <= error / (len(values) - np.arange(len(values)))
-    found = np.zeros(len(values), dtype=bool)
-    found[order] = np.logical_and.accumulate(passed)
-    return found
 
 
 def participation(harm: Floats) -> float:
@@ -312,6 +303,6 @@ def seed_table(study: Study, debug: bool = False) -> tuple[pd.DataFrame, list[st
     table["sure"] = table["verdict"].str.contains(r"differs in [1-9]")
     for family in FAMILIES:
         own = table["endpoint"].isin(family)
-        table.loc[own, "sure"] = holm(table.loc[own, "p"])
+        table.loc[own, "sure"] = holm(table.loc[own, "p"]) <= FAMILY
     table.loc[table["endpoint"] != "matched.similarity", "p"] = None
     return table, flags

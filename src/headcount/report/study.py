@@ -1,16 +1,17 @@
 """The study of a report: what all its sections share, computed once."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Any
 
 from annotated_types import Gt, Lt
 
+from headcount.errors import InputError
 from headcount.report.endpoint import Endpoint, Scores, bleu_endpoint
 from headcount.report.runs import Row, Sweep
-from headcount.settings import check
+from headcount.settings import check, typed
 from headcount.statistics.comparison import Comparison, compare
 
 Positive = Annotated[float, Gt(0), Lt(math.inf)]
@@ -36,18 +37,28 @@ class Margins:
 class Study:
     """A sweep and its primary endpoint.
 
-    effect: the BLEU difference that the study should detect. margins: rows that differ by less are equal.
+    effect: the BLEU difference that the study should detect. margins: rows that differ by less are equal. planned: the
+    contrasts that were named before the runs, each of two rows by their labels.
     """
 
     sweep: Sweep
     endpoint: Endpoint
     margins: Margins
     effect: float
+    planned: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, sweep: Sweep, effect: float, resamples: int, margins: Margins) -> "Study":
-        """The study of a sweep. resamples: of the held-out sentences. Raises InputError, as `bleu_endpoint` does."""
-        return cls(sweep, bleu_endpoint(sweep, resamples), margins, effect)
+    def of(
+        cls, sweep: Sweep, effect: float, resamples: int, margins: Margins, named: Mapping[str, Any] | None = None
+    ) -> "Study":
+        """The study of a sweep. resamples: of the held-out sentences. named: contrasts, see `planned`. Raises
+        InputError, as `bleu_endpoint` does, and for a contrast that is not of two rows."""
+        labels = [row.label for row in sweep.rows]
+        for name, rows in (named or {}).items():
+            if not isinstance(rows, list) or len(rows) != 2 or rows[0] == rows[1] or not {*map(str, rows)} <= {*labels}:
+                raise InputError(f"planned.{name}={typed(rows)}: must be two rows; the sweep has {', '.join(labels)}")
+        planned = {name: tuple(map(str, rows)) for name, rows in (named or {}).items()}
+        return cls(sweep, bleu_endpoint(sweep, resamples), margins, effect, planned)
 
     @property
     def rows(self) -> tuple[Row, ...]:

@@ -16,7 +16,7 @@ from headcount.report.read import read_sweep
 from headcount.report.runs import Sweep
 from headcount.report.sections.contrastive import contrastive
 from headcount.report.sections.effects import effects
-from headcount.report.sections.pairs import pairs
+from headcount.report.sections.pairs import contrasts, pairs
 from headcount.report.sections.results import curves, quality, results, runs, settings, tuning
 from headcount.report.sections.translations import translations
 from headcount.report.study import Margins, Study
@@ -25,7 +25,7 @@ from headcount.run import kept
 from headcount.run.sweep import PLAN
 from headcount.settings import at, flatten
 
-SECTIONS = (results, tuning, quality, effects, pairs, contrastive, curves, translations, runs, settings)
+SECTIONS = (results, tuning, quality, effects, contrasts, pairs, contrastive, curves, translations, runs, settings)
 
 # The files of each finished run that a report and `is_finished` read.
 KEPT = ("config.yaml", "metrics.json", "logs/metrics.csv", "*.hyp.*")
@@ -48,6 +48,7 @@ def report(
     keep: str | None = None,
     text: str | None = None,
     tuned: str | None = None,
+    planned: Mapping[str, Any] | None = None,
     words: Sequence[str] = (),
     debug: Any = False,
 ) -> Path:
@@ -56,16 +57,16 @@ def report(
     sweep: a directory, or the file of runs that were kept; beside such a file stands a report without plots, as with
     `keep`. effect: the BLEU difference that the study should detect. resamples: of the held-out sentences. margin: the
     differences of bleu, loss and accuracy below which rows are equal. keep: a directory for the finished runs in one
-    file, and a report on it. text: see `read_sweep`. tuned: a setting that each row chooses by validation loss. words:
-    of the command line, for the one that draws the plots. debug: see `make_page`. Returns the main file.
-    Raises InputError.
+    file, and a report on it. text: see `read_sweep`. tuned: a setting that each row chooses by validation loss.
+    planned: contrasts, see `Study`. words: of the command line, for the one that draws the plots. debug: see
+    `make_page`. Returns the main file. Raises InputError.
     """
     if keep is not None and (output is not None or Path(sweep).is_file()):
         raise InputError(f"keep={keep}: needs a directory of runs as sweep, and no output; the report is beside them")
     margins = Margins.of(margin)
     try:
         runs = Path(sweep) if keep is None else keep_runs(read_sweep(Path(sweep)), Path(keep) / kept.FILE)
-        study = Study.of(read_sweep(runs, tuned, text), effect, resamples, margins)
+        study = Study.of(read_sweep(runs, tuned, text), effect, resamples, margins, planned)
         page = make_page(study, bool(debug))
         if output is None and runs.is_file():
             again = command_anywhere("report", f"sweep={runs}", "output=DIR", *words)

@@ -1,6 +1,7 @@
 """OmegaConf resolvers: the functions of conf/ between ${ and }, beside Hydra's own."""
 
 import contextlib
+import functools
 import hashlib
 import itertools
 import math
@@ -97,11 +98,25 @@ def balanced_feed_forward(*arguments: Any) -> int:
     return balanced_feed_forward(*arguments)
 
 
+def by_pairs(train: Any, most: int | None, values: Mapping[int, Any]) -> Any:
+    """The value for as many pairs as the files of data.train have, or `most`: that of the largest number of pairs in
+    `values`, from 0, that is no larger."""
+    pairs = _pairs_in(yaml.safe_dump(OmegaConf.to_object(train) if OmegaConf.is_config(train) else train))
+    return values[max(least for least in values if least <= min(pairs, most or pairs))]
+
+
+@functools.cache  # several settings ask for it
+def _pairs_in(train: str) -> int:
+    from headcount.data.corpora.files import pairs_in  # pyarrow and datasets take a second
+
+    return pairs_in(yaml.safe_load(train))
+
+
 def register_resolvers() -> None:
     """Register the resolvers, and the launcher of sweeps."""
     for once in (run_directory, swept):
         OmegaConf.register_new_resolver(once.__name__, once, replace=True, use_cache=True)
-    for resolver in (job_directory, peak_rate, processes, balanced_feed_forward):
+    for resolver in (job_directory, peak_rate, processes, balanced_feed_forward, by_pairs):
         OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
     launcher = {"_target_": "hydra_plugins.headcount_processes.Processes", "n_jobs": 1}
     ConfigStore.instance().store("processes", launcher, group="hydra/launcher", provider="headcount")

@@ -1,5 +1,6 @@
 """Local corpora: for each split two text files, or tables."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from datasets import Dataset, concatenate_datasets
 
 from headcount.data.corpora.corpus import SPLITS, fingerprint, language_codes, test_set_name
 from headcount.data.corpora.held_out import HeldOut
-from headcount.data.corpora.tables import FORMATS, Column, format_of, read_table
+from headcount.data.corpora.tables import FORMATS, Column, format_of, number_of_rows, read_table
 from headcount.data.corpora.text import read_pairs
 from headcount.errors import InputError
 
@@ -118,3 +119,11 @@ def test_files(tests: Mapping[str, Any] | None, columns: Columns) -> dict[str, S
     """The files of further test sets, by name. Raises ValueError, see `files_at` and `test_set_name`."""
     named = {test_set_name(str(name)): place for name, place in (tests or {}).items()}
     return {name: files_at(f"data.tests.{name}", place, columns) for name, place in named.items()}
+
+
+def pairs_in(place: Any) -> int:
+    """The pairs of a split of files, before any is dropped; 0 where they cannot be read, which `load` reports."""
+    with contextlib.suppress(ValueError, InputError):
+        files = files_at("data.train", place, ("", ""))
+        return sum(map(number_of_rows, files.paths[: None if files.columns else 1]))
+    return 0

@@ -10,6 +10,7 @@ import pyarrow.parquet
 from datasets import Dataset
 
 from headcount.data.corpora.corpus import pairs_of, reading
+from headcount.data.corpora.text import iterate_lines
 from headcount.errors import InputError, printable
 
 FORMATS = (".tsv", ".csv", ".jsonl", ".parquet", ".arrow")
@@ -35,6 +36,14 @@ def read_table(path: Path, columns: tuple[Column, Column]) -> Dataset:
         table = read[format_of(path)](path, columns)
         remedy = "set data.source_column and data.target_column"
         return text_columns(table, tuple(map(str, columns)), str(path), remedy)
+
+
+def number_of_rows(path: Path) -> int:
+    """Rows of a table in Parquet or Arrow; lines of any other file. Raises InputError where it cannot be read."""
+    with reading(path):
+        if format_of(path) == ".parquet":
+            return pa.parquet.read_metadata(path).num_rows
+        return _arrow(path, ()).num_rows if format_of(path) == ".arrow" else sum(1 for _ in iterate_lines(path))
 
 
 def text_columns(table: pa.Table, names: tuple[str, ...], where: str, remedy: str) -> Dataset:

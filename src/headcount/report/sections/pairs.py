@@ -4,9 +4,32 @@ from headcount.report.endpoint import Endpoint
 from headcount.report.measures import pair_lines
 from headcount.report.page import Section, View, markdown_table
 from headcount.report.study import Study
-from headcount.report.verdicts import deviations, needed, of_difference, p_value, pair_verdict, tally
+from headcount.report.verdicts import deviations, interval, needed, of_difference, p_value, pair_verdict, tally
 from headcount.report.views import forest
 from headcount.statistics.comparison import Comparison
+from headcount.statistics.planned import by_one_variance, planned
+
+ONE_VARIANCE = "p (one variance): the same by one variance of seeds for all rows, and one of sentences for all pairs."
+
+
+def contrasts(study: Study) -> Section | None:
+    """The contrasts that were named before the runs: a family of their own."""
+    bleu, labels = study.endpoint.comparison, study.labels
+    if not study.planned or not bleu.differences:
+        return None
+    named = {name: (labels.index(first), labels.index(second)) for name, (first, second) in study.planned.items()}
+    found, pooled = planned(bleu, named), planned(by_one_variance(bleu), named)
+    cells = []
+    for each, other in zip(found, pooled, strict=True):
+        rows = f"{labels[each.first]} − {labels[each.second]}"
+        figures = (f"{each.value:+z.2f}", interval(each.interval), p_value(each.p), p_value(other.p))
+        cells.append((each.name, rows, *figures))
+    note = (
+        f"Named before the runs. By {study.endpoint.name}; intervals hold for these {len(named)} contrasts at once "
+        f"(Bonferroni), p-values are by Holm's method. {ONE_VARIANCE}"
+    )
+    headers = ("contrast", "rows", "difference", "95 % interval", "p", "p (one variance)")
+    return Section("Planned contrasts", (note, markdown_table(headers, cells, words=(0, 1))))
 
 
 def pairs(study: Study) -> Section | None:
@@ -17,6 +40,7 @@ def pairs(study: Study) -> Section | None:
     chart = forest(pair_lines(study), label="pair", value="difference", at=0, hover=("verdict",), **ends)
     view = View("differences", f"differences of every pair of rows by {study.endpoint.name}", chart)
     note = f"{_over(study.endpoint)} {tally(bleu.differences, margins.bleu)} {needed(bleu, study.effect)}"
+    note += f" {ONE_VARIANCE}"
     blocks: list[str | View] = [view, note, _table(study, bleu, margins.bleu, 2)]
     if loss is not None and loss.differences:
         over = "seeds and corpora" if study.sweep.corpora else "seeds alone, on these sentences"
@@ -35,7 +59,8 @@ def method(comparison: Comparison) -> str:
 def _table(study: Study, comparison: Comparison, within: float, digits: int, higher: bool = True) -> str:
     """A line for each pair. within: the margin of equality. higher: whether more is better."""
     labels = study.labels
-    headers = ("pair", "verdict", "difference", "95 % interval", "p", f"p (equal within {within:g})")
+    p = ("p", "p (one variance)", f"p (equal within {within:g})")
+    headers = ("pair", "verdict", "difference", "95 % interval", *p)
     cells = [
         (
             f"{labels[each.first]} − {labels[each.second]}",
@@ -43,9 +68,10 @@ def _table(study: Study, comparison: Comparison, within: float, digits: int, hig
             f"{each.value:+z.{digits}f}",
             of_difference(each, digits),
             p_value(each.p),
+            p_value(pooled.p),
             p_value(each.p_equal(within)),
         )
-        for each in comparison.differences
+        for each, pooled in zip(comparison.differences, by_one_variance(comparison).differences, strict=True)
     ]
     return markdown_table(headers, cells, words=(0, 1))
 
