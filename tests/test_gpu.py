@@ -1,6 +1,7 @@
 """On a GPU: steps, skipped steps, resume, search, one process of several. Run by `pytest -m gpu`."""
 
 import os
+from copy import copy
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from safetensors.torch import load_file
 from test_synchronisation import LOSSES, SIZES, VOCABULARY, a_batch, one_step, trained
 from torch import Tensor
 
+from headcount.decoding.search import search_loop
 from headcount.training.optimizers import parameter_groups
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
@@ -29,13 +31,12 @@ def exact():
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 @pytest.mark.parametrize("options", [{}, {"positions": "rotary", "kv_heads": 1, "norm": "post"}, {"local_heads": 1}])
 def test_a_step_is_that_of_the_processor(loss, options):
-    gradients = []
+    gradients, loss = [], copy(loss)
+    loss.p_cut = loss.p_cut and 1e-9  # what simcut cuts is drawn on the device
     for device in ("cpu", "cuda"):
         model = random_model(VOCABULARY, **SIZES | options | {"dropout": 0.0}).train().to(device)
         task, batch = trained(model, loss), a_batch(device)
         torch.manual_seed(1)
-        if loss.p_cut:
-            loss.p_cut = 1e-9  # what it cuts is drawn on the device
         task.training_step(batch, 3).backward()
         gradients.append({name: weight.grad.cpu() for name, weight in model.named_parameters()})
     for name, gradient in gradients[0].items():
@@ -70,7 +71,7 @@ def test_a_search_finds_what_it_finds_on_the_processor(option, options):
         with torch.inference_mode():
             state = model.start(source, source != 0)
             limits = torch.tensor([30, 7, 12, 20], device=device)
-            found.append(method.search(model, state, sources, limits, 1, 2, 3))
+            found.append(search_loop(model, state, limits, method.begin(sources, limits, 1, 3), 2, 3))
     for here, there in zip(*found, strict=True):
         assert here[0].tokens == there[0].tokens
         assert here[0].score == pytest.approx(there[0].score, abs=1e-3)

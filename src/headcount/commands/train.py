@@ -33,7 +33,7 @@ from headcount.run.curves import begin_curves
 from headcount.run.directory import begin_metrics, link_latest, locked, mark_unfinished, update_metrics, write_config
 from headcount.run.identity import config_hash, with_text
 from headcount.run.opened import Run, load_weights, make_translator
-from headcount.run.resume import AUTO, Resumed, keep_as_last, open_resumed, start
+from headcount.run.resume import AUTO, Resumed, checkpoints, keep_as_last, open_resumed, start
 from headcount.run.scores import Figures, contrastive_table, evaluate_split, record, score_table
 from headcount.run.weights import scored_weights, verdict
 from headcount.settings import typed
@@ -121,7 +121,8 @@ def train(config: DictConfig, directory: Path) -> str:
         except OSError as error:
             first = first_error(error)
             first.filename = first.filename or str(run.directory)  # a logger's error names no file
-            first.add_note(f"go on from the last checkpoint: {again(run)}")
+            if checkpoints(run.directory):
+                first.add_note(f"go on from the last checkpoint: {again(run)}")
             raise first from None
         update_metrics(run.directory, {"config_hash": config_hash(run.config)})  # the mark of a finished run
         return summary(run, trained, scores)

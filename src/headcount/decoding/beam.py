@@ -1,13 +1,15 @@
 """Beam search."""
 
 from dataclasses import dataclass, fields
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
+from annotated_types import Ge, Le
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headcount.decoding.search import Hypotheses, Limits, SearchMethod
+from headcount.decoding.search import Hypotheses, Limits, Rows, SearchMethod
 
 MOST_ALPHA = 10  # with more, the score of a long translation leaves the range of float32
 
@@ -24,15 +26,8 @@ class BeamSearch(SearchMethod):
 
     width_setting = "beam"
 
-    beam: int
-    alpha: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.alpha <= MOST_ALPHA:
-            raise ValueError(
-                f"search.alpha={self.alpha}: must be 0 (no length penalty) or more, up to {MOST_ALPHA}; 1 is usual"
-            )
+    beam: Rows
+    alpha: Annotated[float, Ge(0), Le(MOST_ALPHA)]
 
     def begin(self, sources: list[list[int]], limits: Limits, count: int, eos: int) -> Hypotheses:
         return Beams(limits, self.beam, eos=eos, alpha=self.alpha, count=count)

@@ -3,8 +3,10 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from annotated_types import Ge, Lt
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -17,17 +19,15 @@ class DiverseBeamSearch(BeamSearch):
     """Diverse beam search: Vijayakumar et al. 2018, "Diverse beam search", algorithm 1 with Hamming diversity. The beam
     is that of all groups together. Settings: conf/search/diverse.yaml."""
 
-    groups: int | None
-    diversity: float
+    groups: Annotated[int, Ge(1)] | None
+    diversity: Annotated[float, Ge(0), Lt(math.inf)]
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.groups is not None and (self.groups < 1 or self.beam % self.groups):
+        if self.groups is not None and self.beam % self.groups:
             raise ValueError(
                 f"search.groups={self.groups}: must divide search.beam={self.beam}, or be null for a group a hypothesis"
             )
-        if not 0 <= self.diversity < math.inf:
-            raise ValueError(f"search.diversity={self.diversity}: must be 0 (none) or more; 0.2 to 0.8 is usual")
 
     def begin(self, sources: list[list[int]], limits: Limits, count: int, eos: int) -> Hypotheses:
         groups = self.groups or self.beam

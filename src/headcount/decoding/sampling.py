@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
+from annotated_types import Ge, Gt, Le
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -15,6 +17,7 @@ from headcount.decoding.search import (
     Hypothesis,
     Limits,
     NotFiniteError,
+    Rows,
     SearchMethod,
     Translation,
 )
@@ -35,22 +38,11 @@ class Sampling(SearchMethod):
 
     width_setting = "samples"
 
-    samples: int
-    temperature: float
-    top_k: int | None
-    top_p: float | None
-    seed: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 1e-30 <= self.temperature <= 1e30:  # beyond, quotients leave the range of float32
-            raise ValueError(f"search.temperature={self.temperature}: must be 1e-30 to 1e30; for 0, take search=greedy")
-        if self.top_k is not None and self.top_k < 1:
-            raise ValueError(f"search.top_k={self.top_k}: must be 1 or more, or null for all tokens")
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise ValueError(f"search.top_p={self.top_p}: must be above 0 and at most 1, or null for all tokens")
-        if self.seed < 0:
-            raise ValueError(f"search.seed={self.seed}: must be 0 or more")
+    samples: Rows
+    temperature: Annotated[float, Ge(0.001), Le(1000)]
+    top_k: Annotated[int, Ge(1)] | None
+    top_p: Annotated[float, Gt(0), Le(1)] | None
+    seed: Annotated[int, Ge(0)]
 
     def rows(self, count: int) -> int:
         super().rows(count)  # raises InputError

@@ -8,9 +8,10 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
+from annotated_types import Ge, Le
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -22,7 +23,7 @@ Decode = Callable[[list[list[int]]], list[str]]
 
 LOOK_EVERY = {"cpu": 1}  # steps between two looks at which sentences are done; on a device, to look is to wait for it
 MULTIPLE = 8  # of the sentences in a large batch: few shapes of products, for each of which oneDNN compiles a program
-MOST_ROWS, MOST_RATIO, MOST_EXTRA = 4096, 100, 10_000  # more would never end, or not fit into memory
+Rows = Annotated[int, Ge(1), Le(4096)]  # of a sentence: more would not fit into memory
 NOT_FINITE = (
     "its probabilities are not finite numbers (NaN or infinite): the weights are damaged or the training diverged; "
     "take an earlier checkpoint, or train again with a lower optimizer.lr, trainer.precision=32-true"
@@ -152,25 +153,14 @@ class SearchMethod(ABC):
 
     width_setting: ClassVar[str]  # the field with the rows of a sentence, at most that many translations of it
 
-    max_ratio: float
-    max_extra: int
-    batch_tokens: int
-    max_source: int | None
+    max_ratio: Annotated[float, Ge(0), Le(100)]  # more would never end
+    max_extra: Annotated[int, Ge(0), Le(10_000)]
+    batch_tokens: Annotated[int, Ge(1)]
+    max_source: Annotated[int, Ge(1)] | None
 
     def __post_init__(self) -> None:
-        width = getattr(self, self.width_setting)
-        if not 1 <= width <= MOST_ROWS:
-            raise ValueError(f"search.{self.width_setting}={width}: must be 1 to {MOST_ROWS:,}")
-        within = 0 <= self.max_ratio <= MOST_RATIO and 0 <= self.max_extra <= MOST_EXTRA
-        if not within or self.max_ratio + self.max_extra == 0:
-            raise ValueError(
-                f"search.max_ratio={self.max_ratio}, search.max_extra={self.max_extra}: must be 0 to {MOST_RATIO} and "
-                f"0 to {MOST_EXTRA:,}, and not both 0"
-            )
-        if self.batch_tokens < 1:
-            raise ValueError(f"search.batch_tokens={self.batch_tokens}: must be 1 or more")
-        if self.max_source is not None and self.max_source < 1:
-            raise ValueError(f"search.max_source={self.max_source}: must be 1 or more, or null for no limit")
+        if self.max_ratio + self.max_extra == 0:
+            raise ValueError("search.max_ratio=0, search.max_extra=0: must not both be 0")
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class Grammar:
         self.seed = seed
         for split, size in self.sizes.items():
             if size < 1:
-                raise InputError(f"{split}_size: {size!r} is not allowed; give a number of sentences, at least 1")
+                raise InputError(f"data.{split}_size={size!r}: must be a number of sentences, at least 1")
 
     def fingerprint(self) -> str:
         """A short name for this text: it changes with the sizes, the seed, the lexicon and `VERSION`."""
@@ -142,8 +142,8 @@ class _Generator:
                 self.used.update(("en " + pair.sentence.source, "de " + pair.sentence.target))
                 return pair
         raise InputError(
-            f"train_size: too small for sentences about {phenomenon} whose words all occur in train; "
-            "make train_size larger (3000 is enough)"
+            f"data.train_size={self.sizes['train']}: too small for sentences about {phenomenon} whose words all occur "
+            "in train; 3000 is enough"
         )
 
     def _try(self, phenomenon: str, grade: str, choice: bool | None) -> Pair | None:

@@ -130,8 +130,8 @@ class EarlyStopping(pl.callbacks.EarlyStopping):
 
 
 class StopOnInterrupt(Callback):
-    """Ctrl-C, or a signal of a cluster (`headcount.signals.STOP`), lets the step in hand finish, and a validation
-    before it, then ends training in good order; a second one kills. `exit_code` is what the process should end with: 0
+    """Ctrl-C, or a signal of a cluster (`headcount.signals.STOP`), lets the step or the validation in hand finish, then
+    ends training in good order; a second one kills. `exit_code` is what the process should end with: 0
     unless it was stopped. `close` puts the handlers from before back, once the last checkpoint is written."""
 
     def __init__(self) -> None:
