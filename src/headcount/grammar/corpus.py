@@ -142,7 +142,7 @@ class _Generator:
                 self.used.update(("en " + pair.sentence.source, "de " + pair.sentence.target))
                 return pair
         raise InputError(
-            f"data.train_size={self.sizes['train']}: too small for sentences about {phenomenon} whose words all occur "
+            f"data.train_size: too small for sentences about {phenomenon} whose words all occur "
             "in train; 3000 is enough"
         )
 

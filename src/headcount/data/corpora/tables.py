@@ -43,7 +43,7 @@ def number_of_rows(path: Path) -> int:
     with reading(path):
         if format_of(path) == ".parquet":
             return pa.parquet.read_metadata(path).num_rows
-        return _arrow(path, ()).num_rows if format_of(path) == ".arrow" else sum(1 for _ in iterate_lines(path))
+        return _arrow(path, ("", "")).num_rows if format_of(path) == ".arrow" else sum(1 for _ in iterate_lines(path))
 
 
 def text_columns(table: pa.Table, names: tuple[str, ...], where: str, remedy: str) -> Dataset:
