@@ -38,14 +38,15 @@ def both(request, home, tmp_path_factory):
     source, target = run.translator.encode([PAIR[0]])[0], run.tokenizer.target.encode([PAIR[1]])[0]
     inputs = {"input_ids": torch.tensor([[*source, EOS]]), "decoder_input_ids": torch.tensor([[BOS, *target]])}
 
-    def read():
-        found = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    def read(**options):
+        found = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, **options).eval()
         for side, language in SIDES.items() if "positions" in MODELS[request.param] else ():
             table = model.positions[language].table[:32]
             table = torch.cat([table[:, ::2], table[:, 1::2]], dim=1)  # as the exported states are
-            getattr(found.model, side).embed_positions.weight.copy_(table)
+            getattr(found.model, side).embed_positions.weight.data.copy_(table)
         return found
 
+    read.folder = folder
     return run, read, inputs
 
 
@@ -114,3 +115,30 @@ def test_every_head_off_gives_the_same_log_probabilities(both, library):
             own = run.run_with_hooks(*PAIR).log_softmax(dim=-1)
         torch.testing.assert_close(without(head).log_softmax(dim=-1), own, rtol=0, atol=1e-4)
         assert not own.allclose(whole, atol=1e-3)
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_bertviz_draws_the_attention_of_every_head(both):
+    bertviz = pytest.importorskip("bertviz")
+    run, read, inputs = both
+    found = read(attn_implementation="eager")(**inputs, output_attentions=True)
+    cache = run.cache(*PAIR)
+    drawn = {"encoder": found.encoder_attentions, "decoder": found.decoder_attentions, "cross": found.cross_attentions}
+    for head in run.heads.names:
+        pattern = drawn[head.kind][head.layer - 1][0, head.head - 1]
+        torch.testing.assert_close(pattern, cache[str(head)].pattern, rtol=0, atol=1e-4)
+    words = [list(map(str, inputs[name][0].tolist())) for name in ("input_ids", "decoder_input_ids")]
+    names = {f"{kind}_attention": patterns for kind, patterns in drawn.items()}
+    page = bertviz.model_view(**names, encoder_tokens=words[0], decoder_tokens=words[1], html_action="return")
+    assert "<script" in page.data
+
+
+@pytest.mark.slow
+def test_inseq_attributes_a_translation_to_its_source(both):
+    inseq = pytest.importorskip("inseq")
+    _, read, _ = both
+    model = inseq.load_model(read(), "input_x_gradient", tokenizer=str(read.folder))
+    (found,) = model.attribute([PAIR[0]], [PAIR[1]], show_progress=False)
+    assert found.source_attributions.isfinite().all()
+    assert found.source_attributions.abs().sum() > 0
