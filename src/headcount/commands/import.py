@@ -9,6 +9,7 @@ from headcount.errors import InputError
 from headcount.files import show
 from headcount.run.build import build_model, plain, without_other_kinds
 from headcount.run.fairseq import model_settings, model_weights, read_checkpoint, read_dictionaries
+from headcount.run.identity import with_text
 from headcount.run.opened import Run, fill, make_translator, search_of
 from headcount.run.written import parameters, write_run
 from headcount.settings import check
@@ -35,7 +36,7 @@ def run(config: DictConfig) -> str:
     tokenizer = read_dictionaries(config.dictionaries)
     own = OmegaConf.masked_copy(config, [str(name) for name in config if name not in OWN])
     own.merge_with({"model": model_settings(args, path), "tokenizer": {"kind": "separate"}, "init_from": str(path)})
-    own = without_other_kinds(own)
+    own = with_text(without_other_kinds(own))
     model = build_model(own, tokenizer)
     sizes = (tokenizer.source.vocab_size, tokenizer.target.vocab_size)
     try:
