@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from headcount.errors import InputError
 from headcount.heads.likelihood import TokenLogProbs
 from headcount.statistics.bootstrap import Floats
-from headcount.statistics.max_t import NOISE, EffectTable, Sample, compared
+from headcount.statistics.max_t import DRAWS, NOISE, EffectTable, Sample, compared
 
 ENDPOINTS = ("margin", "accuracy", "sensitivity")
 LOSS = "loss"
@@ -41,7 +41,11 @@ NO_HARM = Bounds(loss=0, margin=0, accuracy=0, bleu=0)
 
 
 def effect_table(
-    arrays: Mapping[str, NDArray], kind: str = "zero", endpoint: str = "margin", bounds: Bounds = NO_HARM
+    arrays: Mapping[str, NDArray],
+    kind: str = "zero",
+    endpoint: str = "margin",
+    bounds: Bounds = NO_HARM,
+    draws: int = DRAWS,
 ) -> EffectTable:
     """Effects of each head on loss and on each phenomenon, from the arrays of `ablation`.
 
@@ -58,7 +62,7 @@ def effect_table(
     tokens, known = float(arrays[f"{kind}.lengths"].mean()), np.isfinite(scores).all(axis=0)
     row, phenomenon = arrays["row"][known], arrays["phenomenon"][known]
     columns = columns_of(losses, scores[:, known], row, phenomenon, bounds, tokens, endpoint)
-    return compared(tuple(arrays["head"].tolist()), columns)
+    return compared(tuple(arrays["head"].tolist()), columns, draws)
 
 
 def columns_of(
@@ -109,8 +113,3 @@ def _with_whole(arrays: Mapping[str, NDArray], kind: str, name: str) -> Floats:
         return values
     whole: Floats = np.concatenate([arrays[f"zero.{name}"][:1].astype(np.float64), values])
     return whole
-
-
-def free_to_cut(table: EffectTable) -> NDArray[np.bool_]:
-    """Heads that are free to cut by loss, [row]: non-inferior, which a lack of significance is not."""
-    return table.harmless[:, table.columns.index(LOSS)]

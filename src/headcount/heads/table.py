@@ -1,6 +1,7 @@
 """The table of heads.csv: what the arrays of each part of one run say, a row for each head, endpoint and column."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
 from itertools import product
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from headcount.heads.ablation import KINDS
 from headcount.heads.bleu import bleu_table
-from headcount.heads.cutting_curves import RANDOM, curves, free_by_bleu, free_by_loss
+from headcount.heads.cutting_curves import RANDOM, curves, free
 from headcount.heads.development import CURVES, emergence
 from headcount.heads.floor import floors
 from headcount.heads.importance import PROXIES, guide
@@ -35,6 +36,8 @@ SHARES = ("accuracy", "sensitivity")  # of pairs, in %
 ROLE_UNITS = {"distance": "tokens", "entropy": "nats"}  # all others are shares
 CUTTING_UNITS = {"loss": "nats a token", "worst": "%", "bleu": "BLEU"}
 CURVE_UNITS = {"accuracy": "%", "margin": SENTENCE, "effect": SENTENCE}
+BEST, FIRST = "best", "first of the last layer"
+TRANSLATES = "weight, before the word"  # the column of what `translate` writes
 
 
 def of_effects(table: EffectTable, kind: str, endpoint: str, loss: str = "") -> Rows:
@@ -103,8 +106,8 @@ def paths(run: Results) -> Rows:
 
 
 def importance(run: Results) -> Rows:
-    """Proxies by gradient, and their rank correlation with the harm of removing a head, where they are known."""
-    found = guide(run.parts["importance"], run.parts["ablation"])
+    """Proxies by gradient, and their rank correlations with what they estimate, where they are known."""
+    found = guide(run.parts["importance"], run.parts["ablation"], run.parts.get("twins"))
     for column, name in enumerate(found.columns):
         figures: list[tuple[str, str, float]] = []
         for number, proxy in enumerate(PROXIES):
@@ -202,7 +205,7 @@ def aligned(run: Results) -> Rows:
     found = alignment(arrays)
     rule = "same relative place" if found.rule == "diagonal" else f"offset {found.rule}"
     yield Row(f"rule: {rule}", "alignment.error", "no attention", *of_ratio(found.baseline), unit="error rate")
-    marks = {found.marian: "first of the last layer", found.best: "best"}
+    marks = {found.marian: FIRST, found.best: BEST}
     for cell in np.ndindex(*found.errors.value.shape):
         column = f"{VIEWS[cell[0]]}, {WHENS[cell[2]]} the word"
         for endpoint, ratio in (("error", found.errors), ("excess", found.excess)):
@@ -220,7 +223,7 @@ def redundant(run: Results) -> Rows:
 def cuts(run: Results) -> Rows:
     """The heads that each order can cut within the bounds, and the curves of random orders: mean, 5 and 95 %."""
     arrays, bounds = run.parts["cutting"], run.bounds
-    limits = {"bleu": free_by_bleu(arrays, bounds.bleu), "loss": free_by_loss(arrays, bounds.loss)}
+    limits = {"bleu": free(arrays, "bleu", bounds.bleu), "loss": free(arrays, "loss", bounds.loss)}
     for order in limits["bleu"]:
         for endpoint, most in limits.items():
             yield Row(ALL, f"cut.{order}", endpoint, float(most[order]), unit="heads")
@@ -267,24 +270,30 @@ PARTS: dict[Callable[[Results], Rows], tuple[str, ...]] = {
 """The parts that the rows of each function need, in the order of heads.csv."""
 
 
+@cache
+def rows(function: Callable[[Results], Rows], run: Results) -> tuple[Row, ...]:
+    """The rows of a function of `PARTS`, which a sweep reads again."""
+    return tuple(function(run))
+
+
 def run_rows(run: Results, debug: bool = False) -> tuple[list[Row], list[str]]:
     """The rows of a run, and a flag for each part whose rows failed; debug: raise its exception instead."""
-    rows: list[Row] = []
+    found: list[Row] = []
     flags: list[str] = []
     for function, parts in PARTS.items():
         if run.parts.keys() >= set(parts):
-            rows += guarded(function.__name__, lambda each=function: each(run), flags, debug)  # type: ignore[misc]
-    return rows, flags
+            found += guarded(function.__name__, partial(rows, function, run), flags, debug)
+    return found, flags
 
 
-def framed(rows: Iterable[Row]) -> pd.DataFrame:
+def framed(lines: Iterable[Row]) -> pd.DataFrame:
     """The rows as a table with more columns for views.
 
     kind, layer: of the head, such as cross and cross2; empty for what is no head. level: "head", "layer" or "". harm:
     an effect with the sign of harm. sure: whether it is told from chance. left, step: numbers in the name, if it
     has them. first, second: heads of a pair or a path. order: the endpoint after its first dot.
     """
-    table = pd.DataFrame(list(rows), columns=list(Row._fields))
+    table = pd.DataFrame(list(lines), columns=list(Row._fields))
     table = table.astype(dict.fromkeys(("estimate", "low", "high", "p", "runs"), float))
     named = table["head"].str.extract(r"(?:^|:)(?P<layer>(?P<kind>encoder|decoder|cross)\d+)(?P<number>\.\w+)?$")
     table["kind"], table["layer"] = named["kind"].fillna(""), named["layer"].fillna("")
