@@ -14,7 +14,7 @@ from headcount.decoding.beam import greedy
 from headcount.errors import InputError
 from headcount.evaluation.metrics import bleu
 from headcount.heads.ablation import gates_off
-from headcount.heads.cutting_curves import curves, free_by_bleu, free_by_loss
+from headcount.heads.cutting_curves import curves, free
 from headcount.heads.effects import read_parts
 from headcount.heads.hard_concrete import GateTraining, closing_order, final, probability_open, sampled
 from headcount.heads.interface import Heads
@@ -214,8 +214,8 @@ def test_curves_and_limits_are_those_by_hand():
     assert greedy.loss == pytest.approx([2.0, 0.2, 0.2])
     assert greedy.worst == pytest.approx([50, 55, 100])
     assert greedy.bleu == pytest.approx([bleu("13a").corpus_score(worse, [texts]).score, 100])
-    assert free_by_loss(arrays, 0.01) == {"greedy": 2}
-    assert (free_by_bleu(arrays, 0.5), free_by_bleu(arrays, bound=50)) == ({"greedy": 0}, {"greedy": 2})
+    assert free(arrays, "loss", 0.01) == {"greedy": 2}
+    assert (free(arrays, "bleu", 0.5), free(arrays, "bleu", 50)) == ({"greedy": 0}, {"greedy": 2})
 
 
 @pytest.mark.slow
@@ -249,7 +249,7 @@ def test_the_part_measures_a_run_and_pruning_cuts_in_its_order(home, tmp_path):
         expected = bleu(whole.bleu_tokenizer).corpus_score(written, [list(lines["target"])])
         assert bleu_of(found["counts"][number].sum(axis=0).astype(float)) == pytest.approx(expected.score)
     for name, order in zip(ORDERS, arrays["order"].tolist(), strict=False):
-        new = ("prune=3", f"order={name}", f"output={tmp_path}/{name}", "timed=0")
+        new = ("prune=3", f"order={name}", f"output={tmp_path}/{name}")
         completed("heads", f"run={run}", *new, *orders, cwd=home)
         made = open_run(tmp_path / name).config.pruned
         assert list(made.cut) == [str(heads.names[number]) for number in sorted(order[:3])]

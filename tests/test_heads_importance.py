@@ -132,9 +132,12 @@ def test_importance_for_the_loss_and_for_a_phenomenon_are_two_figures():
     gradients["margin"] = -np.arange(8.0)[::-1] * np.ones((30, 1))
     gradients |= {"integrated": gradients["loss"], "integrated_margin": gradients["margin"]}
     gradients["patching"] = -gradients["margin"]
-    found = guide(gradients, ablated)
-    # Spearman's correlation with the harm to the margin: of |dL|, of |dm|, of dm with its sign, integrated, patched.
-    assert found.rank[:, 1] == pytest.approx([1, -1, 1, 1, 1])
+    patched = {"base": np.zeros(30), "patched": np.arange(8.0)[:, None] * np.ones(30)}
+    found = guide(gradients, ablated, patched | {"phenomenon": ablated["phenomenon"]})
+    # Spearman's correlation with the harm to the margin: of |dL|, of |dm|, of dm with its sign, integrated. That of
+    # attribution patching is with what patching costs, which is most for the first head.
+    assert found.rank[:, 1] == pytest.approx([1, -1, 1, 1, -1])
+    assert np.isnan(guide(gradients, ablated).rank[-1]).all()
     assert found.rank[[0, 3], 0] == pytest.approx([1, 1])
     assert np.isnan(found.rank[1:3, 0]).all()  # of the loss, the signed mean is 0 at a minimum over the weights
     assert found.proxies["loss_importance"][7, 0] == pytest.approx(7, abs=0.1)

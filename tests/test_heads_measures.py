@@ -8,16 +8,16 @@ import xarray as xr
 from conftest import command, completed, failed
 
 import headcount
-from headcount.heads import measures, shapley
+from headcount.heads import registered, shapley
 from headcount.heads.effects import read_parts
-from headcount.heads.measures import extra_rows, own_parts
+from headcount.heads.registered import extra_rows, own_parts
 
 FEW = ("test=4", "valid=4", "shapley_sentences=2", "permutations=2")
 
 
 @pytest.fixture(autouse=True)
 def registry(monkeypatch):
-    monkeypatch.setattr(measures, "_OWN", {})
+    monkeypatch.setattr(registered, "_OWN", {})
 
 
 @pytest.fixture

@@ -3,9 +3,8 @@
 import logging
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from annotated_types import Ge
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError, need
@@ -33,8 +32,6 @@ class Settings(Opening, analysis.Settings):
     prune: int | list[str] | None
     cut: list[str] | None
     order: str
-    timed: Annotated[int, Ge(0)]
-    repetitions: Positive
     attention: str | None
     text: str | None
     target: str | None
@@ -43,7 +40,6 @@ class Settings(Opening, analysis.Settings):
 
 MEASURING = [field.name for field in fields(analysis.Settings)] + ["parts", "bounds", "output"]
 PRUNING = ["prune", "cut", "order", "output", "order_sentences", "gate_penalties", "gate_steps", "seed"]
-PRUNING += ["timed", "repetitions"]
 MODES = {
     "attention": ["run", "checkpoint", "attention", "text", "target", "sentences"],
     "prune": ["run", "checkpoint", *PRUNING],

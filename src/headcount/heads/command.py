@@ -100,7 +100,7 @@ def following(results: Results) -> str:
     """The command that comes next: prune to as few heads as `ORDER` leaves within the bound of BLEU, since the best of
     the orders would be chosen by the sentences that rank them; where that was not measured, or leaves all, look at the
     run."""
-    cutting, run = results.get("cutting"), show(results.directory)
+    cutting, run = results.parts.get("cutting"), show(results.directory)
     cut = 0 if cutting is None else free(cutting, "bleu", results.bounds.bleu).get(ORDER, 0)
     if 0 < cut < len(results.heads):
         return command("heads", f"prune={len(results.heads) - cut}", f"order={ORDER}", run=run)

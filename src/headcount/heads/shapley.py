@@ -76,12 +76,11 @@ def shapley(analysis: Analysis, progress: Progress) -> Arrays:
 
 
 class Value(NamedTuple):
-    """A head's Shapley value in nats a sentence, its standard error and 95 % interval over orders of the heads; the
-    sentences are fixed."""
+    """A head's Shapley value in nats a sentence and its 95 % interval over orders of the heads; the sentences are
+    fixed."""
 
     head: str
     value: float
-    error: float
     low: float
     high: float
 
@@ -94,5 +93,5 @@ def values(arrays: Arrays) -> list[Value]:
     pairs = len(whole)
     error = whole.std(axis=0, ddof=1) / np.sqrt(pairs) if pairs > 1 else np.full(len(estimate), np.inf)
     half = float(stats.t.isf(ERROR / 2, max(pairs - 1, 1))) * error
-    numbers = zip(arrays["head"].tolist(), estimate, error, estimate - half, estimate + half, strict=True)
+    numbers = zip(arrays["head"].tolist(), estimate, estimate - half, estimate + half, strict=True)
     return [Value(head, *map(float, rest)) for head, *rest in numbers]

@@ -147,11 +147,7 @@ def training(run: Results) -> Rows:
         for curve, (step, low, high) in each.half.items():
             if np.isfinite(step):
                 names = each.head, f"training.{curve}.half_rise", each.phenomenon
-                yield Row(*names, step, _known(low), _known(high), verdict=each.first, unit="step")
-
-
-def _known(value: float) -> float | None:
-    return None if np.isnan(value) else value
+                yield Row(*names, step, low, high, verdict=each.first, unit="step")
 
 
 def whole(run: Results) -> Rows:
