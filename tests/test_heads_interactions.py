@@ -71,16 +71,6 @@ def test_heads_that_are_not_free_to_cut_alone_are_not_redundant():
     assert len(redundancies(planted(), replace(BOUNDS, margin=1))) == 1
 
 
-def test_the_largest_interaction_is_no_redundancy_if_each_head_is_needed():
-    """Each alone costs 2 nats of loss, and together they cost 3 more than both."""
-    arrays = planted()
-    arrays["zero.right"][:] = 0
-    arrays["zero.reference"][[1, 2, 4]] -= np.array([2, 2, 7])[:, None]
-    table = interaction_table(arrays)
-    assert table.verdict[0, table.columns.index("loss")] == "differs"
-    assert redundancies(arrays, BOUNDS) == []
-
-
 def game(on):
     """Loss of a game of four heads: the third replaces the second, the fourth does nothing."""
     on = on.astype(float)
@@ -124,16 +114,6 @@ def test_shapley_values_of_a_model_are_those_of_all_orders_run_one_by_one(monkey
     found = [each.value for each in values(shapley.measure(given, lambda done: None))]
     assert found == pytest.approx(exact(losses, 4), abs=1e-4)
     assert abs(np.array(found)).min() > 1e-3
-
-
-@pytest.mark.parametrize("count", [4, 11])
-def test_shapley_values_add_up_to_the_worth_of_all_heads(count):
-    weights = np.random.default_rng(0).random(count)
-    drawn = orders(count, 10, 0)
-    marginal, empty, full = marginals(lambda on: np.exp(-(on @ weights)), drawn, tolerance=0)
-    assert marginal.sum(axis=1) == pytest.approx(empty - full)
-    assert np.sort(drawn, axis=1).tolist() == [list(range(count))] * 10
-    assert (drawn[0] == drawn[1][::-1]).all()
 
 
 def test_an_order_is_truncated_where_nothing_is_left_to_gain():

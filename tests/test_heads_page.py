@@ -190,28 +190,6 @@ def test_a_shift_towards_one_answer_is_no_lost_function():
 
 
 @pytest.mark.medium
-def test_sections_show_shares_and_circuits_of_planted_heads():
-    """Head 1 of the second cross-attention carries the cue of case, past all other heads; no head that of order."""
-    random = np.random.default_rng(0)
-    base, way = random.normal(3, 1, 40), random.normal(-6, 1, 40)
-    phenomenon = np.array(["case", "order"] * 20)
-    planted = np.where(phenomenon == "case", base + 0.9 * way, base)
-    shared = {"base": base, "twin": base + way, "phenomenon": phenomenon}
-    arrays = {"head": np.array(["encoder1.1", "cross2.1"]), "layer": np.array(["encoder1", "cross2"])}
-    both = np.stack([base, planted])
-    twin = shared | arrays | {"patched": both, "layers": both, "memory": base + way}
-    path = {"sender": np.array(["cross2.1", "source"]), "direct": np.stack([planted, base]), "path": both}
-    path |= {"path_sender": np.array(["source"] * 2), "path_receiver": arrays["head"]}
-    page = run_page(results(twins=twin, paths=shared | path), debug=True)
-    assert page.findings[0].endswith("way to the twin, %: cross2.1, case: 90.0 [90.0, 90.0].")
-    assert [view.name for view in page.page.views] == ["02_cue_0", "02_cue_1", "03_circuit_0_case"]
-    sure = page.table.query('verdict == "clear" and endpoint != "twins.limit"')
-    clear = {(row.head, row.endpoint, row.column) for row in sure.itertuples()}
-    ends = {("cross2.1", "twins.share"), ("cross2", "twins.share"), ("source > cross2.1", "paths.share")}
-    assert clear == {(*end, "case") for end in ends | {("cross2.1 > output", "paths.share")}}
-
-
-@pytest.mark.medium
 def test_bounds_are_those_of_the_run(full):
     page = run_page(replace(full, bounds=Bounds(loss=100, margin=0.1, accuracy=2, bleu=99)))
     assert set(page.table.query('endpoint == "only.loss"')["verdict"]) == {"differs"}

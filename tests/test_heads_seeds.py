@@ -23,7 +23,6 @@ from headcount.heads.results import Results, Row, Study
 from headcount.heads.roles import roles
 from headcount.heads.seeds import matched, over_runs, seed_mean, seed_share, seed_table
 from headcount.heads.twin_shares import largest_share
-from headcount.statistics.planned import holm
 
 T4 = 2.7764  # the quantile of t with 4 degrees of freedom
 LAYERS, HEADS = ("encoder1", "cross1"), 4
@@ -90,16 +89,6 @@ def test_a_mean_over_seeds_has_a_t_interval_and_few_or_equal_seeds_none():
     assert np.mean(held) == pytest.approx(0.95, abs=0.03)
     assert seed_share(4, 5) == pytest.approx((0.8, 0.2836, 0.9949), abs=1e-3)  # Clopper and Pearson
     assert np.isnan(seed_share(1, 1)[1:]).all()
-
-
-def test_the_cells_of_a_page_are_one_family():
-    """Without any effect, few pages have a cell that is found; a large effect is."""
-    random = np.random.default_rng(0)
-    assert 0.01 < np.mean([(holm(random.random(192)) <= 0.05).any() for _ in range(300)]) <= 0.07
-    # Smallest first: 4 x 0.001, 3 x 0.02, 2 x 0.03 and no less than the one before, 0.9.
-    assert holm([0.03, 0.9, 0.001, 0.02]) == pytest.approx([0.06, 0.9, 0.004, 0.06])
-    assert holm([0.03, 0.9, 0.001, 0.016]) == pytest.approx([0.06, 0.9, 0.004, 0.048])
-    assert holm([]).tolist() == []
 
 
 @pytest.mark.medium
@@ -215,17 +204,6 @@ def test_where_the_cue_goes_over_seeds():
 
 
 @pytest.mark.medium
-def test_heads_that_were_shuffled_within_their_layers_are_matched():
-    found = match([run(seed, permuted(seed)) for seed in range(5)])
-    assert found.similarity > 0.95 > found.null
-    assert found.p < 0.01
-    layer = found.heads.reshape(5, 2, HEADS)
-    assert (np.sort(layer) == np.arange(8).reshape(2, HEADS)).all()
-    carried = [costs.argmax(axis=0) for costs in map(permuted, range(5))]
-    assert [each[2] for each in carried] in found.heads.T.tolist()
-
-
-@pytest.mark.medium
 def test_effects_of_matched_heads_are_averaged_over_runs_and_specialists_are_counted(monkeypatch):
     monkeypatch.setattr(replication, "PERMUTATIONS", 20)
     runs = ablated(
@@ -262,21 +240,6 @@ def test_heads_are_matched_in_their_places_only():
     assert (order.tolist(), similarity) == ([1, 0, 3, 2], 1)
     assert assigned(first, first[[2, 3, 0, 1]], np.array([0, 0, 1, 1]))[1] == 0
     assert assigned(first, first[[2, 3, 0, 1]], np.zeros(4))[1] == 1
-
-
-@pytest.mark.medium
-def test_the_match_does_not_make_the_picture(monkeypatch):
-    """Without any effect, matched heads are no more alike than other ones, on the pairs that they are drawn from."""
-    monkeypatch.setattr(replication, "PERMUTATIONS", 1)
-    alike = []
-    for seed in range(40):
-        runs = ablated(*(run(5 * seed + n, np.zeros((8, 3)), noise=1.0) for n in range(5)))
-        rows = [
-            row for _, row in matched({"4": runs}, 0.05) if row.endpoint == "matched.margin" and row.column != "loss"
-        ]
-        # The variance of a mean over 5 runs of means of 10 pairs, of the head and of the whole model.
-        alike.append(np.mean([row.estimate**2 for row in rows]) / (2 / 10 / 5))
-    assert np.mean(alike) == pytest.approx(1, abs=0.15)
 
 
 @pytest.mark.medium

@@ -25,7 +25,7 @@ from headcount.heads.findings import findings
 from headcount.heads.floor import decided
 from headcount.heads.interface import Head, heads_named
 from headcount.heads.registered import extra_rows
-from headcount.heads.results import Results, Row, Study
+from headcount.heads.results import Results, Study
 from headcount.heads.seeds import seed_table
 from headcount.heads.table import framed, heads_csv, run_rows
 from headcount.report import page as pages
@@ -52,7 +52,7 @@ class HeadsPage:
 def run_page(results: Results, debug: bool = False) -> HeadsPage:
     """The page of one run; debug: raise what fails, instead of a flag."""
     rows, flags = run_rows(results, debug)
-    table = shown(framed([*rows, *(Row(**row) for row in extra_rows(results.parts))]))
+    table = shown(framed([*rows, *extra_rows(results.parts)]))
     source, target = results.languages
     live = command_anywhere("export", "format=page", run=show(results.directory))
     about = f"{len(results.heads)} heads of {results.name}, {source} to {target}. {MEANING}"
