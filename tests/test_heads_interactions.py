@@ -51,10 +51,9 @@ def planted(sentences=80):
 def test_planted_redundancy_is_found_and_nothing_else():
     arrays = planted()
     (found,) = redundancies(arrays, BOUNDS)
-    assert found[:3] == ("cross1.1", "cross1.2", "order")
-    assert found.together == pytest.approx(3, abs=0.1)
+    assert (found.head, found.column) == ("cross1.1 + cross1.2", "order")
+    assert found.estimate == pytest.approx(3, abs=0.1)
     assert found.low < 3 < found.high
-    assert np.abs(found.alone).max() < 0.1
     table = interaction_table(arrays)
     assert np.argwhere(table.verdict == "differs").tolist() == [[0, table.columns.index("order")]]
 
@@ -111,7 +110,7 @@ def test_shapley_values_of_a_model_are_those_of_all_orders_run_one_by_one(monkey
     monkeypatch.setattr("headcount.heads.shapley.evaluation_set", lambda *_: test)
     settings = SimpleNamespace(shapley_sentences=3, permutations=24, seed=0)
     given = SimpleNamespace(run=None, heads=heads, own_valid=test, settings=settings)
-    found = [each.value for each in values(shapley.measure(given, lambda done: None))]
+    found = [each.estimate for each in values(shapley.measure(given, lambda done: None))]
     assert found == pytest.approx(exact(losses, 4), abs=1e-4)
     assert abs(np.array(found)).min() > 1e-3
 

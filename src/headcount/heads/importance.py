@@ -9,7 +9,7 @@ change of L or m. Attribution patching (Nanda 2023): the first-order estimate of
 to the margin.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -152,17 +152,17 @@ def guide(gradients: Arrays, ablated: Arrays, twins: Arrays | None = None) -> Gu
     harm = [harms(ablated, name) for name in (LOSS, *names)]
     effect, proxy = np.stack([each.mean(axis=1) for each in harm], axis=-1), np.stack(proxies, axis=-1)
     estimated = np.repeat(effect[None], len(PROXIES), axis=0)
-    estimated[PROXIES.index("attribution_patching")] = _patching(twins, names, effect)
+    estimated[PROXIES.index("attribution_patching")] = patching_harm(twins, names, effect) if twins else np.nan
     rank = spearman(proxy, estimated)
     heads, known = tuple(gradients["head"].tolist()), np.array([reliability(each) for each in harm])
     return Guide(heads, (LOSS, *names), effect, dict(zip(PROXIES, proxy, strict=True)), rank, known)
 
 
-def _patching(twins: Arrays | None, names: list[str], like: Floats) -> Floats:
+def patching_harm(twins: Arrays, names: Sequence[str], like: Floats) -> Floats:
     """The margin that each head's output for the twin costs, [head, column], `names` behind the loss; NaN where it is
     not known."""
     found = np.full_like(like, np.nan)
-    for column, name in enumerate(names if twins is not None else (), start=1):
+    for column, name in enumerate(names, start=1):
         inside = twins["phenomenon"] == name
         if inside.any():
             found[:, column] = (twins["base"] - twins["patched"])[:, inside].mean(axis=1)

@@ -22,13 +22,14 @@ from headcount.heads.roles import role_figures
 from headcount.heads.shapley import values
 from headcount.heads.signal_detection import sensitivity
 from headcount.heads.statistics import LOSS
-from headcount.heads.twin_shares import Shares, circuits, encoder_limit, twin_shares
+from headcount.heads.twin_shares import direct_paths, encoder_limit, twin_shares
 from headcount.report.page import guarded
 from headcount.statistics.max_t import EffectTable, Ratio
 
 Rows = Iterator[Row]
 ALL = "all heads"
 WHOLE = "whole model"
+SHOWN = 0.1  # share of the smallest path of a circuit
 DEVIATIONS = "standard deviations"
 UNITS = {"accuracy": POINTS, "sensitivity": POINTS, "margin": SENTENCE, LOSS: SENTENCE, "bleu": "BLEU"}
 UNITS |= {"interaction": SENTENCE}
@@ -87,22 +88,21 @@ def roles(run: Results) -> Rows:
 def twins(run: Results) -> Rows:
     """Shares of the way to the twin, of heads and of layers."""
     for level in ("head", "layer"):
-        yield from of_shares(twin_shares(run.parts["twins"], level))
+        yield from of_shares(twin_shares(run.parts["twins"], level), "twins.share")
 
 
-def of_shares(found: Shares, endpoint: str = "share") -> Rows:
-    for row, column in np.ndindex(*found.share.shape):
-        figures = cell((row, column), found.share, found.low, found.high)
-        names = found.rows[row], f"twins.{endpoint}", found.phenomena[column]
-        yield Row(*names, *figures, verdict="clear" if found.clear[row, column] else "undecided", unit="share")
+def of_shares(found: EffectTable, endpoint: str) -> Rows:
+    """Shares of the way to the twin; clear: the interval excludes 0."""
+    for at in np.ndindex(*found.estimate.shape):
+        share, low, high = cell(at, found.estimate, found.low, found.high)
+        verdict = "clear" if low > 0 or high < 0 else "undecided"
+        yield Row(found.rows[at[0]], endpoint, found.columns[at[1]], share, low, high, verdict=verdict, unit="share")
 
 
 def paths(run: Results) -> Rows:
     """The direct paths of the circuit of each phenomenon."""
-    for name, edges in circuits(run.parts["paths"]).items():
-        for each in edges:
-            ends = f"{each.sender} > {each.receiver}"
-            yield Row(ends, "paths.share", name, each.share, each.low, each.high, verdict="clear", unit="share")
+    shares = [row for row in of_shares(direct_paths(run.parts["paths"]), "paths.share") if row.verdict == "clear"]
+    return (row for row in sorted(shares, key=lambda row: row.column) if abs(row.estimate) >= SHOWN)
 
 
 def importance(run: Results) -> Rows:
@@ -128,8 +128,7 @@ def pairs(run: Results) -> Rows:
 
 
 def shapley(run: Results) -> Rows:
-    for each in sorted(values(run.parts["shapley"]), key=lambda each: -each.value):
-        yield Row(each.head, "shapley", LOSS, each.value, each.low, each.high, unit=SENTENCE)
+    return iter(sorted(values(run.parts["shapley"]), key=lambda row: -row.estimate))
 
 
 def cutting(run: Results) -> Rows:
@@ -179,7 +178,7 @@ def without_source(run: Results) -> Rows:
 
 def encoder(run: Results) -> Rows:
     """The share of the encoder's whole output at aligned words: the most that encoder heads can have."""
-    return of_shares(encoder_limit(run.parts["twins"]), "limit")
+    return of_shares(encoder_limit(run.parts["twins"]), "twins.limit")
 
 
 def links(run: Results) -> Rows:
@@ -211,9 +210,7 @@ def aligned(run: Results) -> Rows:
 
 def redundant(run: Results) -> Rows:
     """Pairs of heads of which each is free to cut and both together are not: what both cost beyond the sum."""
-    for each in redundancies(run.parts["pairs"], run.bounds) if len(run.parts["pairs"]["pair"]) else ():
-        names, beyond = f"{each.first} + {each.second}", each.together - sum(each.alone)
-        yield Row(names, "pairs.redundant", each.column, beyond, each.low, each.high, verdict="differs", unit=SENTENCE)
+    return iter(redundancies(run.parts["pairs"], run.bounds) if len(run.parts["pairs"]["pair"]) else ())
 
 
 def cuts(run: Results) -> Rows:
