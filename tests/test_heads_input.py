@@ -30,7 +30,7 @@ from headcount.heads.effects import read_parts, write_parts
             ["sweep=runs", "run=runs/first"],
             "run=: has no effect with sweep=, but with attention= or prune= or cut= or run=",
         ),
-        (["run=runs/first", "order=greedy"], "order=: has no effect with run=, but with prune= or cut="),
+        (["run=runs/first", "order=greedy"], "order=: has no effect with run=, but with prune="),
         (["attention=a.npz", "bounds.loss=1"], "bounds.loss=: has no effect with attention="),
         (["prune=3", "test=9"], "test=: has no effect with prune=, but with model= or sweep= or run="),
     ],

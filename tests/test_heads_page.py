@@ -167,7 +167,7 @@ def test_what_was_not_measured_is_left_out(parts):
 def test_the_largest_effect_may_be_a_gain_and_a_corpus_may_have_no_contrasts():
     page = run_page(results(ablation=ablated(gold=False)), debug=True)
     assert set(page.table["column"]) == {"loss"}
-    assert page.findings[0].startswith("1 heads change the loss beyond chance, most cross1.1: ")
+    assert page.findings[0].startswith("1 of 3 heads change the loss beyond chance, most cross1.1: ")
     arrays = ablated()
     arrays["zero.wrong"][2] -= 20 * (arrays["phenomenon"] == "order")
     gain = run_page(results(ablation=arrays)).table.query('head == "encoder1.2" and endpoint == "zero.margin" and sure')

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from built import BOUNDS
 
-from headcount.errors import InputError
 from headcount.heads.statistics import effect_table
 from headcount.statistics.max_t import Sample, compared, step_down
 
@@ -127,10 +126,3 @@ def test_accuracy_without_a_changed_pair_is_not_known_exactly():
     assert table.estimate[:, 1:].tolist() == [[0, 0], [0, -100], [0, 0]]
     assert table.verdict[:, 2].tolist() == ["undecided", "differs", "undecided"]
     assert table.high[0, 2] > 10
-
-
-def test_an_unknown_kind_or_endpoint_is_refused():
-    with pytest.raises(InputError, match="mean: no kind of ablation of these results"):
-        effect_table(ablation_arrays(), "mean")
-    with pytest.raises(InputError, match="bleu: no endpoint of phenomena; choose margin, accuracy or sensitivity"):
-        effect_table(ablation_arrays(), endpoint="bleu")

@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from headcount.errors import InputError, need
+from headcount.errors import InputError, need, reason
 from headcount.files import show
 from headcount.heads import analysis
 from headcount.progress import progress_bar
@@ -43,7 +43,7 @@ PRUNING = ["prune", "cut", "order", "output", "order_sentences", "gate_penalties
 MODES = {
     "attention": ["run", "checkpoint", "attention", "text", "target", "sentences"],
     "prune": ["run", "checkpoint", *PRUNING],
-    "cut": ["run", "checkpoint", *PRUNING],
+    "cut": ["run", "checkpoint", "cut", "output"],
     "model": ["model", "input", *(name for name in MEASURING if name != "step_sentences")],
     "sweep": ["sweep", *MEASURING],
     "run": ["run", "checkpoint", *MEASURING],
@@ -85,12 +85,13 @@ def write_attention(config: DictConfig) -> str:
     if text is not None and not text.strip():
         raise InputError("text=: must be a sentence to translate")
     opened = open_from_config(config, config.run)
-    if drawn:
-        logger.info("written: %s", show(draw(opened, text, target, Path(out))))
-        return ""
     sources = [text] if text is not None else list(opened.data().data["test"]["source"][:sentences])
     with progress_bar("translating", len(sources)) as progress:
         targets = opened.translator.translate(sources, progress) if target is None else [target]
-    with progress_bar("attention weights", len(sources)) as progress:
-        logger.info("written: %s", show(write_weights(opened, sources, targets, Path(out), progress)))
+    try:
+        with progress_bar("attention weights", len(sources)) as progress:
+            written = (draw if drawn else write_weights)(opened, sources, targets, Path(out), progress)
+    except OSError as error:
+        raise InputError(f"attention={out}: can't be written to ({reason(error)}); name another") from error
+    logger.info("written: %s", show(written))
     return ""

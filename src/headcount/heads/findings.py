@@ -53,7 +53,7 @@ def lost(table: pd.DataFrame) -> list[str]:
             f"Without {head}, {name} falls from {right:.1f} to {now:.1f} % of pairs: {said(told.loc[cell])} points of "
             f"{MEASURES[told.loc[cell]['endpoint']]}, and {said(margin.loc[cell])} nats of margin."
         ]
-    losses = table[(table["endpoint"] == "zero.loss") & table["sure"]]
-    most = losses.sort_values("harm").tail(1)
-    words = f"{len(losses)} heads change the loss beyond chance, most "
-    return [f"{words}{row['head']}: {said(row)} nats a sentence." for _, row in most.iterrows()]
+    losses = table[table["endpoint"] == "zero.loss"]
+    changed = losses[losses["sure"]].sort_values("harm")
+    words = f"{len(changed)} of {len(losses)} heads change the loss beyond chance, most "
+    return [f"{words}{row['head']}: {said(row)} nats a sentence." for _, row in changed.tail(1).iterrows()]

@@ -289,15 +289,14 @@ class Claim:
 
     rate: share of links whose other end has the largest share of attention; fixed, matched, others: the baselines, see
     `followed`; gain over the largest one, and low, the lower end of its simultaneous interval. phenomenon: the one of
-    the relation that suffers most without the head, "" where none was measured; harm: its loss of margin in nats;
-    relative: as a share of the whole model's; p: corrected for all heads and phenomena. positional: the head is
+    the relation that suffers most without the head, "" where none was measured; relative: its loss of margin as a share
+    of the whole model's; p: corrected for all heads and phenomena. positional: the head is
     positional, see `positional_heads`.
     """
 
     head: str
     relation: str
     direction: str
-    links: int
     rate: float
     fixed: float
     matched: float
@@ -305,7 +304,6 @@ class Claim:
     gain: float
     low: float
     phenomenon: str
-    harm: float
     relative: float
     p: float
     positional: bool
@@ -352,20 +350,19 @@ def claimed_roles(
                 rest |= {name: float(found[name][number].mean()) for name in BASELINES}
                 rest |= {"rate": float(found["right"][number].mean()), "low": float(low[cell][number])}
                 rest |= {"gain": rest["rate"] - max(rest[name] for name in BASELINES), "positional": head in positional}
-                claims.append(Claim(head, relation, cell[1], len(found["sentence"]), **rest))
+                claims.append(Claim(head, relation, cell[1], **rest))
     return claims
 
 
 def _effect(effects: EffectTable, head: str, columns: list[int]) -> dict[str, Any]:
     """phenomenon, harm, relative and p of a `Claim`: of the column that suffers most."""
     if not columns:
-        return {"phenomenon": "", "harm": 0.0, "relative": 0.0, "p": 1.0}
+        return {"phenomenon": "", "relative": 0.0, "p": 1.0}
     row = effects.rows.index(head)
     column = max(columns, key=lambda column: effects.harm[row, column] / max(effects.whole[column], LEAST_MARGIN))
     harm, whole = float(effects.harm[row, column]), float(effects.whole[column])
     return {
         "phenomenon": effects.columns[column],
-        "harm": harm,
         "relative": harm / whole if whole > 0 else 0.0,
         "p": float(effects.p[row, column]) if harm > 0 else 1.0,
     }

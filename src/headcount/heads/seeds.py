@@ -117,7 +117,7 @@ def cue_layers(run: Results, error: float) -> Rows:
 def cue_heads(run: Results, error: float) -> Rows:
     """The largest share of a head, which is chosen on half of the pairs and measured on the other half."""
     for name in np.unique(run.parts["twins"]["phenomenon"]).tolist():
-        yield Row("", "twins.largest", name, largest_share(run.parts["twins"], name)[1], unit="share")
+        yield Row("", "twins.largest", name, largest_share(run.parts["twins"], name), unit="share")
 
 
 def claimed(run: Results, error: float) -> Rows:

@@ -162,12 +162,12 @@ def whole(run: Results) -> Rows:
 
 def signals(run: Results) -> Rows:
     """The change of d' and of the criterion without each head, and both of the whole model."""
-    found = sensitivity(run.parts["ablation"])
-    for name, column in product(found.data_vars, found["phenomenon"].values.tolist()):
-        values = found[name].sel(phenomenon=column).values
-        yield Row(WHOLE, f"whole.{name}", column, float(values[0]), unit=DEVIATIONS)
-        for head, value in zip(found["setting"].values[1:].tolist(), (values[1:] - values[0]).tolist(), strict=True):
-            yield Row(head, f"zero.{name}", column, value, unit=DEVIATIONS)
+    phenomena, found = sensitivity(run.parts["ablation"])
+    for (name, each), (number, column) in product(found.items(), enumerate(phenomena)):
+        whole, *without = each[:, number].tolist()
+        yield Row(WHOLE, f"whole.{name}", column, whole, unit=DEVIATIONS)
+        for head, value in zip(run.parts["ablation"]["head"].tolist(), without, strict=True):
+            yield Row(head, f"zero.{name}", column, value - whole, unit=DEVIATIONS)
 
 
 def without_source(run: Results) -> Rows:

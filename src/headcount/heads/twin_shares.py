@@ -54,9 +54,9 @@ def twin_shares(arrays: Mapping[str, NDArray], rows: Literal["head", "layer"] = 
     return move_shares(arrays[rows].tolist(), patched, arrays["base"], arrays["twin"], arrays["phenomenon"])
 
 
-def largest_share(arrays: Mapping[str, NDArray], phenomenon: str) -> tuple[str, float]:
-    """The head with the largest share of a phenomenon, and the share of such a head: chosen on every other pair and
-    measured on the pairs between, both ways, so that the choice does not raise it. NaN where the log-odds of the twins
+def largest_share(arrays: Mapping[str, NDArray], phenomenon: str) -> float:
+    """The share of the head with the largest one of a phenomenon: chosen on every other pair and measured on the pairs
+    between, both ways, so that the choice does not raise it. NaN where the log-odds of the twins
     of a half are not below those of the sentences."""
     inside = arrays["phenomenon"] == phenomenon
     moves, ways = (arrays["base"] - arrays["patched"])[:, inside], (arrays["base"] - arrays["twin"])[inside]
@@ -65,7 +65,7 @@ def largest_share(arrays: Mapping[str, NDArray], phenomenon: str) -> tuple[str, 
         moved[other.argmax()] / way if way > 0 else np.nan
         for (moved, way), (other, _) in zip(halves, reversed(halves), strict=True)
     ]
-    return str(arrays["head"][moves.sum(axis=1).argmax()]), float(np.mean(shares))
+    return float(np.mean(shares))
 
 
 def encoder_limit(arrays: Mapping[str, NDArray]) -> EffectTable:
