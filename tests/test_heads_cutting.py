@@ -15,7 +15,7 @@ from headcount.errors import InputError
 from headcount.evaluation.metrics import bleu
 from headcount.heads.cutting_curves import curves, free
 from headcount.heads.effects import read_parts
-from headcount.heads.hard_concrete import GateTraining, closing_order, final
+from headcount.heads.hard_concrete import GateTraining, closing_order
 from headcount.heads.interface import Heads
 from headcount.heads.orders import ORDERS, Choice, estimated_anew
 from headcount.run.opened import make_translator, open_run
@@ -65,19 +65,6 @@ def test_an_order_cuts_useless_heads_first_and_the_needed_one_last(planted, orde
     assert set(found[:4]) == set(USELESS)
     if order != "gradient":  # within its layer it is the only one, whatever its norm
         assert found[-1] == NEEDED
-
-
-@pytest.mark.medium
-def test_gates_close_useless_heads_and_keep_the_needed_one(planted):
-    heads = planted[0]
-    before = {name: weight.clone() for name, weight in heads.model.state_dict().items()}
-    weak, strong = final(choice(planted, (0.003, 0.1), 60).log_alpha()) > 0
-    closed = {str(heads.names[number]) for number in np.flatnonzero(~strong)}
-    assert set(USELESS) <= closed
-    assert NEEDED not in closed
-    assert weak.sum() >= strong.sum()
-    assert all(weight.equal(before[name]) for name, weight in heads.model.state_dict().items())
-    assert all(parameter.grad is None for parameter in heads.model.parameters())
 
 
 def sentence_loss(model, source, target):

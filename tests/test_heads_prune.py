@@ -146,8 +146,6 @@ def test_a_layer_without_heads_is_written_and_read(home, tmp_path):
     ("arguments", "message"),
     [
         (("prune=6",), "prune=6: must be 1 to 5; the run has 6 heads"),
-        (("prune=0",), "prune=0: must be 1 to 5; the run has 6 heads"),
-        (("prune=x",), "prune=x: must be a valid integer or a list or null"),
         (("prune=[cross9.1]",), "cross9.1: no head of this model, which has encoder1.1 to encoder1.2"),
         (("prune=3", "cut=[cross1.1]"), "prune, cut: give one of them"),
         (("cut=[]",), "cut=[]: names no head"),
@@ -156,8 +154,6 @@ def test_a_layer_without_heads_is_written_and_read(home, tmp_path):
             ("prune=3", "gate_penalties=[0.1,0.01]"),
             "gate_penalties=[0.1, 0.01]: must be numbers above 0 in rising order",
         ),
-        (("prune=3", "order_sentences=0"), "order_sentences=0: must be greater than or equal to 2 or null"),
-        (("prune=3", f"seed={2**64}"), f"seed={2**64}: must be less than 9223372036854775808"),
     ],
 )
 def test_wrong_settings_get_one_line(home, tmp_path, arguments, message):

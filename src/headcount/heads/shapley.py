@@ -85,4 +85,4 @@ def values(arrays: Arrays) -> list[Row]:
     error = whole.std(axis=0, ddof=1) / np.sqrt(pairs) if pairs > 1 else np.full(len(estimate), np.inf)
     half = float(stats.t.isf(ERROR / 2, max(pairs - 1, 1))) * error
     ends = zip(arrays["head"].tolist(), *np.stack([estimate, estimate - half, estimate + half]).tolist(), strict=True)
-    return [Row(head, "shapley", LOSS, *figures, unit=SENTENCE) for head, *figures in ends]
+    return [Row(head, "shapley", LOSS, value, low, high, unit=SENTENCE) for head, value, low, high in ends]
