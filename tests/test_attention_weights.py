@@ -33,7 +33,7 @@ def test_drawings_of_too_many_tokens_get_one_line_and_arrays_are_written(home, t
     run = open_run(home / "runs" / "first")
     text = " ".join(["the dog sees the cat"] * 120)
     with pytest.raises(InputError, match=r"have \d,\d+ tokens .* and 2,000 can be drawn; .* or attention=FILE"):
-        draw(run, text, "der Hund", tmp_path / "seen")
+        draw(run, [text], ["der Hund"], tmp_path / "seen", lambda done: None)
     assert not (tmp_path / "seen").exists()
     assert write_weights(run, [text], ["der Hund"], tmp_path / "a.npz", lambda done: None).exists()
 

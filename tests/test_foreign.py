@@ -223,9 +223,9 @@ def test_the_command_measures_a_folder_and_two_files(home, tmp_path, undrawn, ca
     assert "kept from before" not in caplog.text
     for words, reason in [
         (("heads", "model=opus"), "model= needs input=[SOURCE,TARGET]: two text files, such as"),
-        (("heads", f"input=[{','.join(files)}]"), "input=: goes with model=; the sentences of a run are those of its"),
-        ((*given, "checkpoint=a"), "checkpoint=: has no effect with model=; leave it out"),
-        ((*given, "prune=2"), "model=: has no effect with prune= or cut=; leave it out"),
+        (("heads", f"input=[{','.join(files)}]"), "input=: has no effect with run=, but with model="),
+        ((*given, "checkpoint=a"), "checkpoint=: has no effect with model=, but with attention="),
+        ((*given, "prune=2"), "model=: has no effect with prune=, but with model="),
         (("heads", "model=pairs.en", given[2]), "model=pairs.en: must be a folder in which transformers saved a model"),
     ]:
         (line,) = failed(*words, cwd=tmp_path)

@@ -13,12 +13,10 @@ from headcount.data.tokenizer import BOS, EOS
 from headcount.decoding.beam import greedy
 from headcount.errors import InputError
 from headcount.evaluation.metrics import bleu
-from headcount.heads.ablation import gates_off
-from headcount.heads.cutting_curves import curves, free_by_bleu, free_by_loss
+from headcount.heads.cutting_curves import curves, free
 from headcount.heads.effects import read_parts
-from headcount.heads.hard_concrete import GateTraining, closing_order, final, probability_open, sampled
+from headcount.heads.hard_concrete import GateTraining, closing_order
 from headcount.heads.interface import Heads
-from headcount.heads.likelihood import token_log_probs
 from headcount.heads.orders import ORDERS, Choice, estimated_anew
 from headcount.run.opened import make_translator, open_run
 from headcount.statistics.bootstrap import bleu_of, sentence_counts
@@ -67,32 +65,6 @@ def test_an_order_cuts_useless_heads_first_and_the_needed_one_last(planted, orde
     assert set(found[:4]) == set(USELESS)
     if order != "gradient":  # within its layer it is the only one, whatever its norm
         assert found[-1] == NEEDED
-
-
-@pytest.mark.medium
-def test_gates_close_useless_heads_and_keep_the_needed_one(planted):
-    heads = planted[0]
-    before = {name: weight.clone() for name, weight in heads.model.state_dict().items()}
-    weak, strong = final(choice(planted, (0.003, 0.1), 60).log_alpha()) > 0
-    closed = {str(heads.names[number]) for number in np.flatnonzero(~strong)}
-    assert set(USELESS) <= closed
-    assert NEEDED not in closed
-    assert weak.sum() >= strong.sum()
-    assert all(weight.equal(before[name]) for name, weight in heads.model.state_dict().items())
-    assert all(parameter.grad is None for parameter in heads.model.parameters())
-
-
-def test_a_hard_concrete_gate_is_as_published():
-    log_alpha = torch.tensor([-8.0, -1.0, 0.0, 2.0, 8.0])
-    gates = sampled(log_alpha, 20000, torch.Generator().manual_seed(1))
-    assert (gates.min(), gates.max()) == (0, 1)
-    # P(open) by drawing is that of equation 12, with 0.33 log(0.1 / 1.1) added.
-    assert (gates > 0).double().mean(0).numpy() == pytest.approx(probability_open(log_alpha).numpy(), abs=0.01)
-    assert probability_open(torch.zeros(1)).item() == pytest.approx(1 / (1 + (0.1 / 1.1) ** 0.33))
-    assert final(log_alpha.double().numpy()) == pytest.approx([0, 0.2227, 0.5, 0.957, 1], abs=1e-3)
-    log_alpha.requires_grad_()
-    sampled(log_alpha, 100, torch.Generator().manual_seed(1)).sum().backward()
-    assert log_alpha.grad[1:4].gt(0).all()
 
 
 def sentence_loss(model, source, target):
@@ -146,35 +118,6 @@ def test_the_closing_order_is_by_penalty_then_by_gate():
             GateTraining(wrong, 1, 1)
 
 
-@pytest.mark.medium
-def test_harm_and_importance_are_those_of_the_model_whose_heads_are_cut():
-    """Against the columns of W_O set to 0, and differences of one sentence at a time."""
-    torch.manual_seed(3)
-    heads = Heads(built("model/nano", **ONE_LAYER, feed_forward="gelu", vocab_size=VOCAB).double().eval())
-    random = np.random.default_rng(0)
-    sides = [[random.integers(4, VOCAB, length).tolist() for length in (3, 6, 4)] for _ in range(2)]
-    made = Choice(heads, *map(Sentences.of, sides), GateTraining((0.1,), 1, 1), lambda done: None)
-    whole = {name: value.clone() for name, value in heads.model.state_dict().items()}
-
-    def losses(scales):
-        """Nats of each sentence with the columns of some heads scaled."""
-        for number, scale in scales.items():
-            head = heads.names[number]
-            heads.layers[head.place].output.weight.data[:, head.head * 8 - 8 : head.head * 8] *= scale
-        with torch.no_grad():
-            found = np.array([float(sentence_loss(heads.model, *pair)) for pair in zip(*sides, strict=True)])
-        heads.model.load_state_dict(whole)
-        return found
-
-    for cut in ([], [1, 4]):
-        off, left = dict.fromkeys(cut, 0.0), [number for number in range(6) if number not in cut]
-        expected = [losses(off | {number: 0.0}).sum() for number in left]
-        assert made.harm(cut)[left] == pytest.approx(expected, abs=1e-4)
-        slopes = [abs(losses(off | {n: 1 + 1e-5}) - losses(off | {n: 1 - 1e-5})).mean() / 2e-5 for n in left]
-        assert made.importance(cut)[left] == pytest.approx(slopes, abs=1e-4)
-        assert min(slopes) > 1e-3
-
-
 def test_an_order_looks_again_after_each_cut_and_of_many_heads_cuts_several_at_once():
     worth = {(): [3, 1, 2.0], (1,): [1, 9, 2.0], (1, 0): [9, 9, 1.0]}
     assert estimated_anew(lambda cut: np.array(worth[tuple(cut)]), 3) == [1, 0, 2]
@@ -214,8 +157,8 @@ def test_curves_and_limits_are_those_by_hand():
     assert greedy.loss == pytest.approx([2.0, 0.2, 0.2])
     assert greedy.worst == pytest.approx([50, 55, 100])
     assert greedy.bleu == pytest.approx([bleu("13a").corpus_score(worse, [texts]).score, 100])
-    assert free_by_loss(arrays, 0.01) == {"greedy": 2}
-    assert (free_by_bleu(arrays, 0.5), free_by_bleu(arrays, bound=50)) == ({"greedy": 0}, {"greedy": 2})
+    assert free(arrays, "loss", 0.01) == {"greedy": 2}
+    assert (free(arrays, "bleu", 0.5), free(arrays, "bleu", 50)) == ({"greedy": 0}, {"greedy": 2})
 
 
 @pytest.mark.slow
@@ -249,18 +192,9 @@ def test_the_part_measures_a_run_and_pruning_cuts_in_its_order(home, tmp_path):
         expected = bleu(whole.bleu_tokenizer).corpus_score(written, [list(lines["target"])])
         assert bleu_of(found["counts"][number].sum(axis=0).astype(float)) == pytest.approx(expected.score)
     for name, order in zip(ORDERS, arrays["order"].tolist(), strict=False):
-        new = ("prune=3", f"order={name}", f"output={tmp_path}/{name}", "timed=0")
+        new = ("prune=3", f"order={name}", f"output={tmp_path}/{name}")
         completed("heads", f"run={run}", *new, *orders, cwd=home)
         made = open_run(tmp_path / name).config.pruned
         assert list(made.cut) == [str(heads.names[number]) for number in sorted(order[:3])]
         on = ("train", len(whole.data().data["train"])) if name == "hard_concrete" else ("valid", 6)
         assert (made.chosen_on, made.sentences) == on
-
-
-def test_gates_that_are_off_are_those_named(planted):
-    heads, source = planted
-    gates = gates_off(heads, [[], [1, 3], range(6)])
-    assert gates.tolist() == [[1] * 6, [1, 0, 1, 0, 1, 1], [0] * 6]
-    whole = token_log_probs(heads, source, source, heads.gates()[None]).values
-    assert np.array_equal(token_log_probs(heads, source, source, gates[:1]).values, whole)
-    assert gates_off(heads, []).shape == (0, 6)

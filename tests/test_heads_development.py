@@ -77,17 +77,6 @@ def test_the_head_is_measured_on_pairs_that_did_not_choose_it():
     assert abs(np.mean(found)) < 3 * np.std(found) / len(found) ** 0.5
 
 
-@pytest.mark.medium
-def test_the_order_is_that_of_margin_and_effect_and_not_of_bounded_accuracy():
-    """The margin is 1 from step 10 and 8 from step 1000; the head costs all of it at each step."""
-    arrays = planted(True)
-    whole = np.array([0, 1, 1, 8.0])[:, None] + 0.1 * np.random.default_rng(2).standard_normal((4, 60))
-    arrays["right"] = np.stack([whole, whole, np.zeros_like(whole)], axis=1)
-    (found,) = emergence(arrays, draws=200)
-    assert found.half["accuracy"][2] < found.half["effect"][1]
-    assert found.first == "undecided"
-
-
 @pytest.fixture
 def analysis(tmp_path, monkeypatch):
     """Two sentences, and a run with weights of steps 5 and 20."""

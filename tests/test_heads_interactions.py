@@ -2,19 +2,14 @@
 
 from dataclasses import replace
 from itertools import combinations, permutations
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from built import BOUNDS, ONE_LAYER, built
 
-from headcount.data.batches import Sentences
-from headcount.heads.evaluation_set import EvaluationSet
 from headcount.heads.interactions import interaction_table, pairs_of, redundancies
 from headcount.heads.interface import Heads
-from headcount.heads.likelihood import token_log_probs
-from headcount.heads.shapley import marginals, orders, shapley, values
+from headcount.heads.shapley import marginals, orders, values
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +46,9 @@ def planted(sentences=80):
 def test_planted_redundancy_is_found_and_nothing_else():
     arrays = planted()
     (found,) = redundancies(arrays, BOUNDS)
-    assert found[:3] == ("cross1.1", "cross1.2", "order")
-    assert found.together == pytest.approx(3, abs=0.1)
+    assert (found.head, found.column) == ("cross1.1 + cross1.2", "order")
+    assert found.estimate == pytest.approx(3, abs=0.1)
     assert found.low < 3 < found.high
-    assert np.abs(found.alone).max() < 0.1
     table = interaction_table(arrays)
     assert np.argwhere(table.verdict == "differs").tolist() == [[0, table.columns.index("order")]]
 
@@ -69,16 +63,6 @@ def test_heads_that_are_not_free_to_cut_alone_are_not_redundant():
     assert redundancies(arrays, BOUNDS) == []
     assert redundancies(arrays, replace(BOUNDS, margin=5)) == []  # both together are below this bound, too
     assert len(redundancies(planted(), replace(BOUNDS, margin=1))) == 1
-
-
-def test_the_largest_interaction_is_no_redundancy_if_each_head_is_needed():
-    """Each alone costs 2 nats of loss, and together they cost 3 more than both."""
-    arrays = planted()
-    arrays["zero.right"][:] = 0
-    arrays["zero.reference"][[1, 2, 4]] -= np.array([2, 2, 7])[:, None]
-    table = interaction_table(arrays)
-    assert table.verdict[0, table.columns.index("loss")] == "differs"
-    assert redundancies(arrays, BOUNDS) == []
 
 
 def game(on):
@@ -103,37 +87,6 @@ def test_shapley_values_of_all_orders_are_exact():
     marginal, empty, full = marginals(game, every, tolerance=0)
     assert marginal.mean(axis=0) == pytest.approx(exact(game, 4))
     assert (empty, full) == (9, 1)
-
-
-def test_shapley_values_of_a_model_are_those_of_all_orders_run_one_by_one(monkeypatch):
-    """Against losses of each setting alone; that a gate of 0 is a head cut out is tested with the gates."""
-    torch.manual_seed(0)
-    heads = Heads(built("model/nano", **{**ONE_LAYER, "num_heads": 1, "encoder_heads": 2}, vocab_size=20).eval())
-    sides = [Sentences.of([[5, 7, 9], [8, 4, 6, 11], [3 + side]]) for side in (1, 2)]
-
-    def losses(on):
-        sums = [token_log_probs(heads, *sides, torch.tensor(row)[None].float()).sums.sum() for row in on.tolist()]
-        return -np.array(sums) / 3
-
-    every = np.array(list(permutations(range(4))))
-    monkeypatch.setattr("headcount.heads.shapley.orders", lambda *_: every)
-    test = EvaluationSet([0, 1, 2], *sides, *[None] * 6)
-    monkeypatch.setattr("headcount.heads.shapley.evaluation_set", lambda *_: test)
-    settings = SimpleNamespace(shapley_sentences=3, permutations=24, seed=0)
-    given = SimpleNamespace(run=None, heads=heads, own_valid=test, settings=settings)
-    found = [each.value for each in values(shapley.measure(given, lambda done: None))]
-    assert found == pytest.approx(exact(losses, 4), abs=1e-4)
-    assert abs(np.array(found)).min() > 1e-3
-
-
-@pytest.mark.parametrize("count", [4, 11])
-def test_shapley_values_add_up_to_the_worth_of_all_heads(count):
-    weights = np.random.default_rng(0).random(count)
-    drawn = orders(count, 10, 0)
-    marginal, empty, full = marginals(lambda on: np.exp(-(on @ weights)), drawn, tolerance=0)
-    assert marginal.sum(axis=1) == pytest.approx(empty - full)
-    assert np.sort(drawn, axis=1).tolist() == [list(range(count))] * 10
-    assert (drawn[0] == drawn[1][::-1]).all()
 
 
 def test_an_order_is_truncated_where_nothing_is_left_to_gain():

@@ -8,16 +8,16 @@ import xarray as xr
 from conftest import command, completed, failed
 
 import headcount
-from headcount.heads import measures, shapley
+from headcount.heads import registered, shapley
 from headcount.heads.effects import read_parts
-from headcount.heads.measures import extra_rows, own_parts
+from headcount.heads.registered import extra_rows, own_parts
 
 FEW = ("test=4", "valid=4", "shapley_sentences=2", "permutations=2")
 
 
 @pytest.fixture(autouse=True)
 def registry(monkeypatch):
-    monkeypatch.setattr(measures, "_OWN", {})
+    monkeypatch.setattr(registered, "_OWN", {})
 
 
 @pytest.fixture
@@ -57,12 +57,12 @@ def test_measures_of_your_own_are_rows_and_are_measured_once(run, home, caplog):
     assert ablated["zero.off"].tolist() == ["", *ablated["head"].tolist()]
     assert found == pytest.approx(ablated["zero.loss"][1:] - ablated["zero.loss"][0], abs=1e-4)
     rows = list(extra_rows(parts))
-    assert [(row["head"], row["estimate"]) for row in rows if row["endpoint"] == "measure.number"] == [
+    assert [(row.head, row.estimate) for row in rows if row.endpoint == "measure.number"] == [
         ("encoder1.2", 4), ("cross1.1", 0.5)
     ]  # fmt: skip
-    found = [row for row in rows if row["endpoint"] == "measure.beginning"]
-    assert [row["head"] for row in found] == ["cross1.1", "cross1.2"]
-    assert all(0 < row["estimate"] < 1 and row["low"] < row["estimate"] < row["high"] for row in found)
+    found = [row for row in rows if row.endpoint == "measure.beginning"]
+    assert [row.head for row in found] == ["cross1.1", "cross1.2"]
+    assert all(0 < row.estimate < 1 and row.low < row.estimate < row.high for row in found)
     with (run / "heads" / "heads.csv").open(encoding="utf-8") as file:
         assert sum(row["endpoint"].startswith("measure.") for row in csv.DictReader(file)) == len(rows) == 10
 

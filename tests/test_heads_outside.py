@@ -168,18 +168,6 @@ def test_an_interval(outside, ablated):
         assert (high - low) / 2 == pytest.approx(half, rel=0.1)
 
 
-def test_importance(outside):
-    """By central differences of the loss at gates of 1."""
-    for head in NAMES:
-        slopes = [
-            outside.log_prob(row["source"], row["target"], {head: 1 - 1e-4})
-            - outside.log_prob(row["source"], row["target"], {head: 1 + 1e-4})
-            for row in outside.valid
-        ]
-        expected = np.abs(slopes).mean() / 2e-4
-        assert outside.figure("proxy.loss_importance", "loss", head) == pytest.approx(expected, rel=1e-3, abs=1e-4)
-
-
 def test_patching_shares(outside):
     """Of cross heads, whose outputs have the tokens of the translation, which both sentences share."""
     moved = {head: {} for head in ("cross1.1", "cross1.2")}

@@ -17,7 +17,7 @@ from headcount.heads.observed import between_words, observed
 from headcount.heads.patching import TWINS
 from headcount.heads.paths import PATHS
 from headcount.heads.roles import OFFSETS, ROLES, by_offset, measured, positional_heads, rare_words, role_figures, roles
-from headcount.heads.spelling import Spelled, spelling
+from headcount.heads.spelling import spelling
 
 ODD = [
     "Über die schönen Straßen fährt Müllers Bär.",
@@ -56,15 +56,6 @@ def test_shares_of_pieces_in_words_worked_by_hand():
     assert spelling(np.array([4, 3, 3, 4]), "Tür auf.")[2:].tolist() == [[0, 1, 0], [0, 0.75, 0.25]]
     with pytest.raises(ValueError, match="pieces of 5 bytes do not spell a text of 7: 'Tür'"):
         spelling(np.array([5]), "Tür")
-
-
-def test_spellings_of_a_batch_are_padded_with_zeros(tokenizer):
-    texts = ["die ,", "über die Straße fahren"]
-    shares = Spelled(tokenizer, Sentences.of(tokenizer.encode(texts)), texts).batch(np.array([1, 0]))
-    sizes = [len(ids) for ids in tokenizer.encode(texts)]
-    assert shares.shape == (2, sizes[1], 4)
-    assert shares.sum(dim=2).tolist()[0] == pytest.approx([1] * sizes[1])
-    assert shares.sum(dim=2)[1].tolist() == pytest.approx([1] * sizes[0] + [0] * (sizes[1] - sizes[0]))
 
 
 def test_a_run_that_never_reads_its_source_has_no_such_parts():

@@ -19,7 +19,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "5000")
 def __getattr__(name: str) -> Any:
     # Loaded when first asked for: importing a part of the package should not import Lightning and Hydra.
     if name in __all__:
-        from headcount.heads import door, measures
+        from headcount.heads import door, registered
 
-        return getattr(measures if name == "measure" else door, name)
+        return getattr(registered if name == "measure" else door, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,20 +1,19 @@
 """Measure what each attention head of a run is worth; prune heads; write attention weights."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from annotated_types import Ge
 from omegaconf import DictConfig, OmegaConf
 
-from headcount.errors import InputError, need
+from headcount.errors import InputError, need, reason
 from headcount.files import show
 from headcount.heads import analysis
 from headcount.progress import progress_bar
-from headcount.run.build import names_given, only_take
+from headcount.run.build import names_given
 from headcount.run.opened import open_from_config
-from headcount.settings import Opening, Positive, typed
+from headcount.settings import Opening, Positive, typed, within
 
 logger = logging.getLogger("headcount.report")
 
@@ -33,36 +32,39 @@ class Settings(Opening, analysis.Settings):
     prune: int | list[str] | None
     cut: list[str] | None
     order: str
-    timed: Annotated[int, Ge(0)]
-    repetitions: Positive
     attention: str | None
     text: str | None
     target: str | None
     sentences: Positive
 
 
+MEASURING = [field.name for field in fields(analysis.Settings)] + ["parts", "bounds", "output"]
 PRUNING = ["prune", "cut", "order", "output", "order_sentences", "gate_penalties", "gate_steps", "seed"]
-PRUNING += ["timed", "repetitions"]
-OF_RUNS = ["run", "sweep", "checkpoint", "text", "target", "sentences"]
-OF_RUNS += ["order", "timed", "repetitions", "step_sentences"]
+MODES = {
+    "attention": ["run", "checkpoint", "attention", "text", "target", "sentences"],
+    "prune": ["run", "checkpoint", *PRUNING],
+    "cut": ["run", "checkpoint", "cut", "output"],
+    "model": ["model", "input", *(name for name in MEASURING if name != "step_sentences")],
+    "sweep": ["sweep", *MEASURING],
+    "run": ["run", "checkpoint", *MEASURING],
+}
+"""What the command does, named by the first of these settings that is given, and the settings that it takes."""
 
 
 def run(config: DictConfig) -> str:
     need("report")
+    mode = next((name for name in MODES if config[name] is not None), "run")
+    if other := [name for name in names_given() if not within(name, (*MODES[mode], "device", "extensions", "debug"))]:
+        takes = " or ".join(f"{name}=" for name, taken in MODES.items() if other[0] in taken)
+        raise InputError(f"{other[0]}=: has no effect with {mode}=, but with {takes}")
     if config.attention is not None:
-        only_take("attention=", ["attention", "text", "target", "sentences", "checkpoint", "device"])
         return write_attention(config)
     if config.prune is not None or config.cut is not None:
-        only_take("prune= or cut=", [*PRUNING, "checkpoint", "device"])
         settings: Any = OmegaConf.to_container(OmegaConf.masked_copy(config, PRUNING))
         settings["output"] = settings["output"] and Path(settings["output"])
         from headcount.heads.prune import prune_run
 
         return prune_run(open_from_config(config, config.run), **settings)
-    if config.model is None and config.input is not None:
-        raise InputError("input=: goes with model=; the sentences of a run are those of its corpus")
-    if config.model is not None and (other := [name for name in names_given() if name in OF_RUNS]):
-        raise InputError(f"{other[0]}=: has no effect with model=; leave it out")
     from headcount.heads.command import heads  # here, since it draws, with an extra
 
     return heads(config)
@@ -83,12 +85,13 @@ def write_attention(config: DictConfig) -> str:
     if text is not None and not text.strip():
         raise InputError("text=: must be a sentence to translate")
     opened = open_from_config(config, config.run)
-    if drawn:
-        logger.info("written: %s", show(draw(opened, text, target, Path(out))))
-        return ""
     sources = [text] if text is not None else list(opened.data().data["test"]["source"][:sentences])
     with progress_bar("translating", len(sources)) as progress:
         targets = opened.translator.translate(sources, progress) if target is None else [target]
-    with progress_bar("attention weights", len(sources)) as progress:
-        logger.info("written: %s", show(write_weights(opened, sources, targets, Path(out), progress)))
+    try:
+        with progress_bar("attention weights", len(sources)) as progress:
+            written = (draw if drawn else write_weights)(opened, sources, targets, Path(out), progress)
+    except OSError as error:
+        raise InputError(f"attention={out}: can't be written to ({reason(error)}); name another") from error
+    logger.info("written: %s", show(written))
     return ""

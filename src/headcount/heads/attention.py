@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 
 from headcount.data.tokenizer import BOS, EOS
-from headcount.errors import InputError, reason
+from headcount.errors import InputError
 from headcount.heads.analysis import Arrays
 from headcount.heads.roles import SIDES
 from headcount.report.page import Page, Section, View, write
@@ -64,12 +64,8 @@ def attention_arrays(
 def write_weights(
     run: Run, sources: Sequence[str], targets: Sequence[str], out: Path, progress: Callable[[int], None]
 ) -> Path:
-    """Write the arrays into a .npz file, and return it. Raises InputError for one that cannot be written."""
-    arrays = attention_arrays(run, sources, targets, progress)
-    try:
-        write_arrays(out, arrays)
-    except OSError as error:
-        raise InputError(f"attention={out}: can't be written to ({reason(error)}); name another") from error
+    """Write the arrays into a .npz file, and return it."""
+    write_arrays(out, attention_arrays(run, sources, targets, progress))
     return out
 
 
@@ -98,14 +94,12 @@ def layer_view(arrays: Arrays, layer: str) -> View:
     return View(layer, f"{KINDS[kind][0]}, layer {number}", chart)
 
 
-def draw(run: Run, text: str, target: str | None, output: Path) -> Path:
-    """Write attention.html, attention.md, and each layer as SVG, to `output`; returns the HTML file. target: None for
-    the run's own translation.
-
-    Raises InputError for more tokens than can be drawn, and for a directory that cannot be written.
-    """
-    translation = run.translator.translate([text])[0] if target is None else target
-    arrays = attention_arrays(run, [text], [translation])
+def draw(
+    run: Run, sources: Sequence[str], targets: Sequence[str], output: Path, progress: Callable[[int], None]
+) -> Path:
+    """Write attention.html, attention.md, and each layer as SVG, to `output`, of a single sentence and its translation;
+    returns the HTML file. Raises InputError for more tokens than can be drawn."""
+    arrays = attention_arrays(run, sources, targets, progress)
     labels = max(each.shape[1] * sum(each.shape[2:]) for each in arrays.values() if each.ndim == 4)
     if labels > MOST_LABELS:
         raise InputError(
@@ -118,7 +112,4 @@ def draw(run: Run, text: str, target: str | None, output: Path) -> Path:
         below = [Section(f"Layer {number}", (layer_view(arrays, name),)) for number, name in enumerate(layers, 1)]
         sections += [Section(title, (note, *below))] if below else []
     about = f"{run.languages[0]} to {run.languages[1]}. {NOTE}"
-    try:
-        return write(Page(text, translation, about, sections=tuple(sections)), output, "attention")
-    except OSError as error:
-        raise InputError(f"attention={output}: can't be written to ({reason(error)}); name another") from error
+    return write(Page(sources[0], targets[0], about, sections=tuple(sections)), output, "attention")

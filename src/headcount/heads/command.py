@@ -11,7 +11,7 @@ from headcount.command_lines import command
 from headcount.errors import InputError
 from headcount.files import show
 from headcount.heads.analysis import Analysis, Settings
-from headcount.heads.cutting_curves import free_by_bleu
+from headcount.heads.cutting_curves import free
 from headcount.heads.measure import measure
 from headcount.heads.page import run_page, study_page, write
 from headcount.heads.results import Results, Study
@@ -23,7 +23,6 @@ from headcount.settings import check
 
 logger = logging.getLogger(__name__)
 
-STRIKING = 3  # findings in the summary
 ORDER = "greedy"  # the one that is recommended, whatever the test sentences say
 
 
@@ -36,8 +35,6 @@ def heads(config: DictConfig) -> str:
         results = measured(config, opened(config), settings)
         page, home, next_ = run_page(results, config.debug), results.directory, following(results)
     else:
-        if values["checkpoint"]:
-            raise InputError("checkpoint= goes with one run: it replaces that run's weights")
         sweep = read_sweep(Path(values["sweep"]))
         page, home = study_page(measured_sweep(config, sweep, settings), config.debug), sweep.directory
         next_ = command("report", sweep=show(home))
@@ -46,7 +43,7 @@ def heads(config: DictConfig) -> str:
     for flag in page.page.flags:
         logger.warning("%s", flag)
     place = show(output.absolute())
-    lines = [f"- {finding}" for finding in page.findings[:STRIKING]] or ["- no effect beyond chance is shown"]
+    lines = [f"- {finding}" for finding in page.findings] or ["- no effect beyond chance is shown"]
     lines += [f"page: {place}/heads.html   (heads.md, heads.csv, plots/)"]
     return "\n".join([*lines, *([f"next:  {next_}"] if values["model"] is None else []), ""])
 
@@ -103,8 +100,8 @@ def following(results: Results) -> str:
     """The command that comes next: prune to as few heads as `ORDER` leaves within the bound of BLEU, since the best of
     the orders would be chosen by the sentences that rank them; where that was not measured, or leaves all, look at the
     run."""
-    cutting, run = results.get("cutting"), show(results.directory)
-    cut = 0 if cutting is None else free_by_bleu(cutting, results.bounds.bleu).get(ORDER, 0)
+    cutting, run = results.parts.get("cutting"), show(results.directory)
+    cut = 0 if cutting is None else free(cutting, "bleu", results.bounds.bleu).get(ORDER, 0)
     if 0 < cut < len(results.heads):
         return command("heads", f"prune={len(results.heads) - cut}", f"order={ORDER}", run=run)
     return command("export", "format=page", run=run)

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.statistics.bootstrap import bleu_of, bootstrapped_bleu, resamples
+from headcount.heads.bleu import linear_bleu
+from headcount.statistics.bootstrap import bleu_of, resamples
 from headcount.statistics.max_t import DRAWS, ERROR
 
 Floats = NDArray[np.float64]
@@ -40,7 +41,8 @@ def curves(arrays: Mapping[str, NDArray]) -> list[Curve]:
     bleu = bleu_of(arrays["bleu_counts"].sum(axis=1).astype(np.float64))
     found = []
     for number, name in enumerate(arrays["order_name"].tolist()):
-        own = _settings(arrays, number)
+        own = np.flatnonzero(arrays["setting_order"] == number)
+        own = own[np.argsort(arrays["left"][own], kind="stable")]
         points = np.flatnonzero(arrays["setting_order"][arrays["bleu_setting"]] == number)
         bleu_left = arrays["left"][arrays["bleu_setting"][points]]
         worst = accuracy[:, own].min(axis=0) if len(phenomena) else accuracy
@@ -48,42 +50,25 @@ def curves(arrays: Mapping[str, NDArray]) -> list[Curve]:
     return found
 
 
-def _settings(arrays: Mapping[str, NDArray], order: int) -> NDArray[np.int64]:
-    own = np.flatnonzero(arrays["setting_order"] == order)
-    return np.asarray(own[np.argsort(arrays["left"][own], kind="stable")])
-
-
-def free_by_bleu(arrays: Mapping[str, NDArray], bound: float, seed: int = 0) -> dict[str, int]:
-    """The heads that each order cuts for less than `bound` BLEU: the upper end of the 95 % interval of the paired
-    bootstrap over sentences is below it, there and at each point before. BLEU is measured at a few points."""
-    sampled = bootstrapped_bleu(arrays["bleu_counts"].astype(np.float64), DRAWS, seed)  # [resample, point]
-    of_setting = arrays["bleu_setting"]
-    found = {}
-    for number, name in _chosen(arrays):
-        points = np.flatnonzero(arrays["setting_order"][of_setting] == number)
-        cut = len(arrays["head"]) - arrays["left"][of_setting[points]]
-        points, cut = points[np.argsort(cut)], np.sort(cut)
-        high = np.quantile(sampled[:, points[:1]] - sampled[:, points], 1 - ERROR / 2, axis=0)
-        found[name] = _last(cut, high, bound)
+def free(arrays: Mapping[str, NDArray], endpoint: str, bound: float, seed: int = 0) -> dict[str, int]:
+    """The heads that each order cuts for less than `bound` of an endpoint, "loss" in nats a token or "bleu": the upper
+    end of the 95 % interval of the paired bootstrap over sentences is below it, there and at each point before. BLEU is
+    measured at a few points, and resampled as the mean of what each sentence adds to it, see `linear_bleu`."""
+    if endpoint == "bleu":
+        settings, harm = arrays["bleu_setting"], -linear_bleu(arrays["bleu_counts"].astype(np.float64))
+        size = np.ones(harm.shape[1])
+    else:
+        settings, harm = np.arange(len(arrays["left"])), arrays["loss"].astype(np.float64)
+        size = arrays["tokens"].astype(np.float64)
+    weights, found = resamples(harm.shape[1], DRAWS, seed), {}
+    for number, name in enumerate(arrays["order_name"].tolist()):
+        own = np.flatnonzero(arrays["setting_order"][settings] == number)
+        own = own[np.argsort(-arrays["left"][settings[own]], kind="stable")]
+        if name != RANDOM:
+            extra = weights @ (harm[own] - harm[own[:1]]).T / (weights @ size)[:, None]
+            cut = len(arrays["head"]) - arrays["left"][settings[own]]
+            found[name] = _last(cut, np.quantile(extra, 1 - ERROR / 2, axis=0), bound)
     return found
-
-
-def free_by_loss(arrays: Mapping[str, NDArray], bound: float, seed: int = 0) -> dict[str, int]:
-    """The heads that each order cuts for less than `bound` nats a token, as for `free_by_bleu`."""
-    weights = resamples(arrays["loss"].shape[1], DRAWS, seed)
-    tokens = weights @ arrays["tokens"].astype(np.float64)
-    found = {}
-    for number, name in _chosen(arrays):
-        own = _settings(arrays, number)[::-1]
-        extra = (arrays["loss"][own] - arrays["loss"][own[:1]]).astype(np.float64)
-        high = np.quantile(weights @ extra.T / tokens[:, None], 1 - ERROR / 2, axis=0)
-        cut = len(arrays["head"]) - arrays["left"][own]
-        found[name] = _last(cut, high, bound)
-    return found
-
-
-def _chosen(arrays: Mapping[str, NDArray]) -> list[tuple[int, str]]:
-    return [(number, name) for number, name in enumerate(arrays["order_name"].tolist()) if name != RANDOM]
 
 
 def _last(cut: NDArray[np.int64], high: Floats, bound: float) -> int:

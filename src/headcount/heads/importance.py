@@ -9,7 +9,7 @@ change of L or m. Attribution patching (Nanda 2023): the first-order estimate of
 to the margin.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -119,8 +119,8 @@ class Guide:
 
     columns: loss, then phenomena. effect [head, column]: harm in nats a sentence or of margin, positive is worse.
     proxies: of `PROXIES`, [head, column]; those of margins are NaN for the loss. rank [proxy, column]: the correlation
-    with the effect. reliability [column]: of the ranks of the effect, see `reliability`. Both are NaN where all effects
-    are equal.
+    with the effect, or of attribution patching with that of patching. reliability [column]: of the ranks of the effect,
+    see `reliability`. Both are NaN where all effects are equal.
     """
 
     heads: tuple[str, ...]
@@ -131,9 +131,10 @@ class Guide:
     reliability: Floats
 
 
-def guide(gradients: Arrays, ablated: Arrays) -> Guide:
+def guide(gradients: Arrays, ablated: Arrays, twins: Arrays | None = None) -> Guide:
     """How well gradients on validation sentences predict zero ablation on test sentences, from the arrays of
-    `importance` and of `ablation`."""
+    `importance` and of `ablation`; attribution patching is compared with the harm of patching, from those of `twins`,
+    and with nothing where they are not known."""
     unknown = np.full(gradients["loss"].shape[1], np.nan)
 
     def mean(array: str, inside: NDArray[np.bool_] | slice = slice(None)) -> Floats:
@@ -150,9 +151,22 @@ def guide(gradients: Arrays, ablated: Arrays) -> Guide:
         proxies.append((of_loss, own, *signed))
     harm = [harms(ablated, name) for name in (LOSS, *names)]
     effect, proxy = np.stack([each.mean(axis=1) for each in harm], axis=-1), np.stack(proxies, axis=-1)
-    rank = spearman(proxy, np.broadcast_to(effect, proxy.shape))
+    estimated = np.repeat(effect[None], len(PROXIES), axis=0)
+    estimated[PROXIES.index("attribution_patching")] = patching_harm(twins, names, effect) if twins else np.nan
+    rank = spearman(proxy, estimated)
     heads, known = tuple(gradients["head"].tolist()), np.array([reliability(each) for each in harm])
     return Guide(heads, (LOSS, *names), effect, dict(zip(PROXIES, proxy, strict=True)), rank, known)
+
+
+def patching_harm(twins: Arrays, names: Sequence[str], like: Floats) -> Floats:
+    """The margin that each head's output for the twin costs, [head, column], `names` behind the loss; NaN where it is
+    not known."""
+    found = np.full_like(like, np.nan)
+    for column, name in enumerate(names, start=1):
+        inside = twins["phenomenon"] == name
+        if inside.any():
+            found[:, column] = (twins["base"] - twins["patched"])[:, inside].mean(axis=1)
+    return found
 
 
 def harms(ablated: Mapping[str, NDArray], column: str) -> Floats:

@@ -5,7 +5,6 @@ together, so their interaction is harm; the reverse need not hold.
 """
 
 from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from headcount.heads.analysis import Analysis, Arrays, part
 from headcount.heads.evaluation_set import evaluation_set
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import Progress
+from headcount.heads.results import SENTENCE, Row
 from headcount.heads.statistics import NO_HARM, Bounds, columns_of, pair_scores, sentence_losses
 from headcount.statistics.bootstrap import Floats
 from headcount.statistics.max_t import EffectTable, compared
@@ -43,19 +43,6 @@ def interactions(analysis: Analysis, progress: Progress) -> Arrays:
     return {**found, **test.labels, "pair": pairs, "head": heads.labels}
 
 
-class Redundancy(NamedTuple):
-    """Two heads that are redundant in a column of the table, see `redundancies`. alone, together: harm of each and of
-    both; low, high: the simultaneous interval of the harm beyond the sum."""
-
-    first: str
-    second: str
-    column: str
-    alone: tuple[float, float]
-    together: float
-    low: float
-    high: float
-
-
 def interaction_table(arrays: Arrays, bounds: Bounds = NO_HARM, seed: int = 0) -> EffectTable:
     """Interactions of all pairs of heads in loss and in the margins of phenomena; rows are "cross1.1 + cross1.2"."""
     return _table(arrays, bounds, seed, beyond=True)
@@ -81,20 +68,17 @@ def _beyond(values: Floats, pair: NDArray[np.int64], heads: int) -> Floats:
     return values[0] + change[1 + heads :] - change[1 + pair[:, 0]] - change[1 + pair[:, 1]]
 
 
-def redundancies(arrays: Arrays, bounds: Bounds, seed: int = 0) -> list[Redundancy]:
+def redundancies(arrays: Arrays, bounds: Bounds, seed: int = 0) -> list[Row]:
     """Pairs of which each head alone is free to cut and both together are not: alone their harm is below the bound of
     the column (non-inferior); together it is harm with a p-value of at most 5 %, not below the bound, and so is their
-    interaction. The largest interaction comes first."""
+    interaction, the harm beyond the sum, which is the figure. The largest one comes first."""
     beyond, joint = (_table(arrays, bounds, seed, beyond) for beyond in (True, False))
-    count = len(arrays["head"])
     free = joint.harmless[arrays["pair"]].all(axis=1)
     harmful = (joint.verdict == "differs") & (joint.harm > 0) & ~joint.harmless
-    chosen = (beyond.verdict == "differs") & (beyond.harm > 0) & harmful[count:] & free
+    chosen = (beyond.verdict == "differs") & (beyond.harm > 0) & harmful[len(arrays["head"]) :] & free
     found = []
     for pair, column in np.argwhere(chosen):
-        first, second = arrays["pair"][pair]
-        ends = sorted(float(beyond.worse[column] * end[pair, column]) for end in (beyond.low, beyond.high))
-        harm = joint.harm[:, column].tolist()
-        names = joint.rows[first], joint.rows[second], joint.columns[column]
-        found.append(Redundancy(*names, (harm[first], harm[second]), harm[count + pair], ends[0], ends[1]))
-    return sorted(found, key=lambda each: -each.low)
+        low, high = sorted(float(beyond.worse[column] * end[pair, column]) for end in (beyond.low, beyond.high))
+        names = beyond.rows[pair], "pairs.redundant", beyond.columns[column]
+        found.append(Row(*names, float(beyond.harm[pair, column]), low, high, verdict="differs", unit=SENTENCE))
+    return sorted(found, key=lambda row: -(row.low or 0))

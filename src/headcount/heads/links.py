@@ -1,8 +1,8 @@
 """Heads against gold structure: links between words, word alignment, and the roles claimed.
 
 Sentences are those of the built-in corpus, or those of files (`headcount.evaluation.gold`): there words are what stands
-between spaces; what is chosen on validation sentences is chosen on the first, third, ... sentence, and figures are
-those of the others.
+between spaces; figures are those of the first, third, ... sentence, and what is chosen on validation sentences is
+chosen on the others.
 
 Links of the built-in corpus lead from a verb to its subject, from a pronoun to its antecedent, from an ambiguous noun
 to its cue, from a verb to its conjunction; each is followed in both directions. Encoder heads are asked at the source
@@ -112,7 +112,7 @@ def sentences_of(analysis: Analysis) -> tuple[EvaluationSet, EvaluationSet]:
     if analysis.gold is None:
         return analysis.own_test, analysis.own_valid
     settings, rows = analysis.settings, np.arange(len(analysis.gold))
-    measured, choosing = (analysis.gold.select(rows[start::2]) for start in (1, 0))
+    measured, choosing = (analysis.gold.select(rows[start::2]) for start in (0, 1))
     return evaluation_set(analysis.run, measured, settings.test), evaluation_set(analysis.run, choosing, settings.valid)
 
 
@@ -251,9 +251,10 @@ def aligns(arrays: Mapping[str, NDArray]) -> bool:
 class Alignment:
     """Alignment error rates of cross heads, 0 to 1 (Och and Ney 2003).
 
-    heads: their names. errors: `Ratio` of arrays [view, head, when]. best: (view, head, when) with the least error on
-    the validation sentences. marian: the first head of the last layer, by weight and before the word, which Marian and
-    CTranslate2 take by default, in models trained with guided alignment. rule: the one of `RULES` with the least error
+    heads: their names. errors: `Ratio` of arrays [view, head, when]. best: the head with the least error on the
+    validation sentences by weight and before the word, as `translate` writes alignments, (view, head, when). marian:
+    likewise the first head of the last layer, which Marian and CTranslate2 take by default, in models trained with
+    guided alignment. rule: the one of `RULES` with the least error
     on the validation sentences; baseline: its error. excess: `errors` less the baseline.
     """
 
@@ -272,14 +273,13 @@ def alignment(arrays: Mapping[str, NDArray]) -> Alignment:
     cross = [head for head in heads_named(arrays["head"]) if head.kind == "cross"]
     links = (arrays["targets"] + arrays["pairs"])[:, None, None, None]
     wrong = links - arrays["right"]
-    in_valid = arrays["valid.right"].sum(axis=0)
-    view, head, when = (int(i) for i in np.unravel_index(in_valid.argmax(), in_valid.shape))
-    marian = VIEWS.index("weight"), cross.index(Head(*cross[-1].place, 1)), WHENS.index("before")
+    view, when = VIEWS.index("weight"), WHENS.index("before")
+    best = view, int(arrays["valid.right"][:, view, :, when].sum(axis=0).argmax()), when
+    marian = view, cross.index(Head(*cross[-1].place, 1)), when
     rule = int(arrays["valid.fixed"].sum(axis=0).argmax())
     fixed = links - arrays["fixed"][:, rule, None, None, None]
     baseline = ratio(fixed[:, 0, 0, 0], links[:, 0, 0, 0])
-    names, best = tuple(map(str, cross)), (view, head, when)
-    of_rule = str(arrays["rule"][rule])
+    names, of_rule = tuple(map(str, cross)), str(arrays["rule"][rule])
     return Alignment(names, ratio(wrong, links), best, marian, of_rule, baseline, ratio(wrong - fixed, links))
 
 
@@ -289,15 +289,14 @@ class Claim:
 
     rate: share of links whose other end has the largest share of attention; fixed, matched, others: the baselines, see
     `followed`; gain over the largest one, and low, the lower end of its simultaneous interval. phenomenon: the one of
-    the relation that suffers most without the head, "" where none was measured; harm: its loss of margin in nats;
-    relative: as a share of the whole model's; p: corrected for all heads and phenomena. positional: the head is
+    the relation that suffers most without the head, "" where none was measured; relative: its loss of margin as a share
+    of the whole model's; p: corrected for all heads and phenomena. positional: the head is
     positional, see `positional_heads`.
     """
 
     head: str
     relation: str
     direction: str
-    links: int
     rate: float
     fixed: float
     matched: float
@@ -305,7 +304,6 @@ class Claim:
     gain: float
     low: float
     phenomenon: str
-    harm: float
     relative: float
     p: float
     positional: bool
@@ -352,20 +350,19 @@ def claimed_roles(
                 rest |= {name: float(found[name][number].mean()) for name in BASELINES}
                 rest |= {"rate": float(found["right"][number].mean()), "low": float(low[cell][number])}
                 rest |= {"gain": rest["rate"] - max(rest[name] for name in BASELINES), "positional": head in positional}
-                claims.append(Claim(head, relation, cell[1], len(found["sentence"]), **rest))
+                claims.append(Claim(head, relation, cell[1], **rest))
     return claims
 
 
 def _effect(effects: EffectTable, head: str, columns: list[int]) -> dict[str, Any]:
     """phenomenon, harm, relative and p of a `Claim`: of the column that suffers most."""
     if not columns:
-        return {"phenomenon": "", "harm": 0.0, "relative": 0.0, "p": 1.0}
+        return {"phenomenon": "", "relative": 0.0, "p": 1.0}
     row = effects.rows.index(head)
     column = max(columns, key=lambda column: effects.harm[row, column] / max(effects.whole[column], LEAST_MARGIN))
     harm, whole = float(effects.harm[row, column]), float(effects.whole[column])
     return {
         "phenomenon": effects.columns[column],
-        "harm": harm,
         "relative": harm / whole if whole > 0 else 0.0,
         "p": float(effects.p[row, column]) if harm > 0 else 1.0,
     }

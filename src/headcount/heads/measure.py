@@ -26,7 +26,7 @@ from headcount.heads import (
 )
 from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.effects import FILE, read_parts, write_parts
-from headcount.heads.measures import own_parts
+from headcount.heads.registered import own_parts
 from headcount.progress import progress_bar
 from headcount.run.opened import weights_digest
 
@@ -110,5 +110,5 @@ def part_key(analysis: Analysis, part: Part, weights: str) -> str:
     if analysis.pairs is not None:
         settings["contrasts"] = analysis.pairs_digest
     if part is links.GOLD and analysis.gold is not None:
-        settings["gold"] = hashlib.sha256(json.dumps(analysis.gold.to_dict()).encode()).hexdigest()
+        settings["gold"] = 2, hashlib.sha256(json.dumps(analysis.gold.to_dict()).encode()).hexdigest()
     return hashlib.sha256(json.dumps([weights, part.name, part.version, settings]).encode()).hexdigest()[:16]

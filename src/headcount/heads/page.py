@@ -20,12 +20,12 @@ import pandas as pd
 from headcount.command_lines import command_anywhere
 from headcount.errors import InputError, reason
 from headcount.files import show, write_text
-from headcount.heads import findings
 from headcount.heads.attention import weights_of
+from headcount.heads.findings import findings
 from headcount.heads.floor import decided
 from headcount.heads.interface import Head, heads_named
-from headcount.heads.measures import extra_rows
-from headcount.heads.results import Results, Row, Study
+from headcount.heads.registered import extra_rows
+from headcount.heads.results import Results, Study
 from headcount.heads.seeds import seed_table
 from headcount.heads.table import framed, heads_csv, run_rows
 from headcount.report import page as pages
@@ -52,7 +52,7 @@ class HeadsPage:
 def run_page(results: Results, debug: bool = False) -> HeadsPage:
     """The page of one run; debug: raise what fails, instead of a flag."""
     rows, flags = run_rows(results, debug)
-    table = shown(framed([*rows, *(Row(**row) for row in extra_rows(results.parts))]))
+    table = shown(framed([*rows, *extra_rows(results.parts)]))
     source, target = results.languages
     live = command_anywhere("export", "format=page", run=show(results.directory))
     about = f"{len(results.heads)} heads of {results.name}, {source} to {target}. {MEANING}"
@@ -66,8 +66,7 @@ def run_page(results: Results, debug: bool = False) -> HeadsPage:
         if part in results.parts:
             folded += guarded(part, partial(make, results.parts[part]), flags, debug)
     sections += [Section("Sentences", tuple(folded))] if folded else []
-    told = findings.of_run(table[~table["column"].isin([*decided(table)])], results)
-    return finished(f"Heads of {results.name}", links, table, told, sections, flags)
+    return finished(f"Heads of {results.name}", links, table, sections, flags)
 
 
 def study_page(study: Study, debug: bool = False) -> HeadsPage:
@@ -87,16 +86,16 @@ def study_page(study: Study, debug: bool = False) -> HeadsPage:
         flags += [f"Part {part} was measured in {some} of {runs} runs."] if some < runs else []
     bounds = vars(study.runs[0].bounds) if runs else {}
     sections = list(of_files("sweep", named(table), bounds, flags, debug, study.label))
-    told = findings.of_study(table[~table["column"].isin([*decided(table)])], study)
     title = f"Heads over the runs of {study.directory.name}"
-    return finished(title, about, table, told, sections, [*study.notes, *flags])
+    return finished(title, about, table, sections, [*study.notes, *flags], f"{study.label} ")
 
 
 def finished(
-    title: str, about: str, table: pd.DataFrame, told: Sequence[str], sections: Sequence[Section], flags: Sequence[str]
+    title: str, about: str, table: pd.DataFrame, sections: Sequence[Section], flags: Sequence[str], label: str = ""
 ) -> HeadsPage:
-    verdict = " ".join(told[:3]) or "No part of these results is shown to have an effect beyond chance."
-    return HeadsPage(Page(title, verdict, about, tuple(flags), tuple(sections)), table, tuple(told))
+    told = findings(table[~table["column"].isin([*decided(table)])], label)
+    verdict = " ".join(told) or "No part of these results is shown to have an effect beyond chance."
+    return HeadsPage(Page(title, verdict, about, tuple(flags), tuple(sections)), table, told)
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:

@@ -64,8 +64,8 @@ def chosen_senders(analysis: Analysis) -> list[int]:
     numbers = valid.twins(analysis.settings.path_pairs)
     found = twin_effects(heads, twin_pairs(analysis.run, valid, numbers), each_sender(heads)[able])
     phenomenon = valid.labels["phenomenon"][valid.twinned[numbers]]
-    shares = move_shares(able, found["patched"], found["base"], found["twin"], phenomenon)
-    largest = np.nan_to_num(abs(shares.share)).max(axis=1)
+    shares = move_shares([str(number) for number in able], found["patched"], found["base"], found["twin"], phenomenon)
+    largest = np.nan_to_num(abs(shares.estimate)).max(axis=1)
     return sorted(able[place] for place in np.argsort(-largest, kind="stable")[:most])
 
 

@@ -4,11 +4,8 @@ The rows and columns of a cut head leave the projections. The output projection 
 adds that alone.
 """
 
-import statistics
-import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,6 @@ from torch import Tensor
 from headcount.command_lines import command, hydra_text
 from headcount.errors import InputError
 from headcount.files import show
-from headcount.heads.evaluation_set import evaluation_set
 from headcount.heads.hard_concrete import GateTraining
 from headcount.heads.interface import KINDS, Head, Heads, Layer
 from headcount.heads.orders import ORDERS, choice_on, split_of
@@ -126,8 +122,6 @@ def prune_run(
     gate_penalties: list[float],
     gate_steps: int,
     seed: int,
-    timed: int,
-    repetitions: int,
 ) -> str:
     """Write a run without some heads; a summary. prune: the number of heads to keep, or their names; the rest as in
     conf/heads.yaml. Raises InputError, also for an output that is there already."""
@@ -140,11 +134,11 @@ def prune_run(
     directory = Path(output or home.with_name(f"{home.name}-{left}_heads"))
     if directory.exists():
         raise InputError(f"{show(directory)} is there already: move it away, or give another output=")
-    splits = run.data().one_way if ordered or timed else {}
     provenance: dict[str, Any] = {"order": None}
     if ordered:
         with progress_bar(f"order of cutting: {order}", None) as progress:
-            choice = choice_on(run, order, splits[split_of(order)], order_sentences, gates, progress)
+            rows = run.data().one_way[split_of(order)]
+            choice = choice_on(run, order, rows, order_sentences, gates, progress)
             gone = sorted(ORDERS[order](choice)[: len(heads) - left])
         provenance = {"order": order, "chosen_on": split_of(order), "sentences": len(choice.source.lengths)}
     smaller = pruned(run, gone, directory, provenance)
@@ -157,9 +151,6 @@ def prune_run(
     ]
     if run.config.model.get("kv_heads") and smaller.config.model.kv_heads is None:
         lines.append("keys and values: a copy for each head, since layers keep different groups that share them")
-    if timed:
-        sentences = list(evaluation_set(run, splits["test"], timed).rows["source"])
-        lines.append(speed(run, gone, smaller, sentences, repetitions))
     place = show(directory)
     lines += [f"run directory: {place}", f"next:  {command('evaluate', run=place)}"]
     lines += [f"       {command}" for command in trainings(run, smaller)]
@@ -184,31 +175,6 @@ def listed(heads: Heads, keep: Any, cut: Sequence[str] | None) -> list[int]:
         raise InputError(f"{name}={typed(list(given))}: names no head")
     numbers = {heads.number(head) for head in given}
     return sorted(numbers if cut is not None else set(range(len(heads))) - numbers)
-
-
-def speed(run: Run, cut: Sequence[int], smaller: Run, lines: Sequence[str], repetitions: int) -> str:
-    """Median seconds to translate `lines` by the whole model, with the heads of `cut` masked, and without them; timed
-    one after the other, `repetitions` times."""
-    heads = Heads(run.model)
-    ways: dict[str, tuple[Run, Any]] = {
-        "whole": (run, nullcontext),
-        "masked": (run, lambda: heads.off(*cut)),
-        "pruned": (smaller, nullcontext),
-    }
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(repetitions + 1):  # the first to warm up
-        for name, (each, context) in ways.items():
-            start = time.perf_counter()
-            with context():
-                each.translator.translate(lines)
-            seconds[name].append(time.perf_counter() - start)
-    medians = {name: statistics.median(each[1:]) for name, each in seconds.items()}
-    times = ", ".join(f"{name} {value:.3f} s" for name, value in medians.items())
-    return (
-        f"{len(lines)} test sentences translated (median of {repetitions}): {times}; "
-        f"{medians['masked'] / medians['pruned']:.2f} times as fast as the masked model, which translates alike, "
-        f"{medians['whole'] / medians['pruned']:.2f} times as fast as the whole"
-    )
 
 
 def trainings(run: Run, smaller: Run) -> list[str]:

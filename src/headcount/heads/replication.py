@@ -16,7 +16,7 @@ from scipy.optimize import linear_sum_assignment
 from headcount.errors import InputError
 from headcount.heads.analysis import Arrays
 from headcount.heads.interface import heads_named
-from headcount.heads.statistics import pair_scores, sentence_losses
+from headcount.heads.statistics import pair_scores
 from headcount.statistics.bootstrap import Floats
 
 PERMUTATIONS = 200
@@ -48,27 +48,26 @@ def same_pairs(runs: Sequence[Arrays]) -> None:
                 )
 
 
-def half_effects(arrays: Arrays, half: int, endpoint: str = "margin") -> tuple[Floats, Floats]:
-    """Mean effects [head, column] of zero ablation on loss and phenomena, and the means [column] of the whole model, on
-    half 0 or 1 of the pairs of each phenomenon, drawn at random; the loss on all sentences but those of the other half
-    (pairs of files are not among them)."""
+def half(arrays: Arrays, number: int) -> Arrays:
+    """The arrays of zero ablation of half 0 or 1 of the pairs of each phenomenon, drawn at random, and of all sentences
+    but those of the other half."""
     shuffled = np.random.default_rng(0).permutation(len(arrays["row"]))
     ordered = shuffled[np.argsort(arrays["phenomenon"][shuffled], kind="stable")]
-    own, other = ordered[half::2], ordered[1 - half :: 2]
-    losses, scores = sentence_losses(arrays, "zero"), pair_scores(arrays, "zero", endpoint)[:, own]
-    rows = arrays["row"][other]
-    columns = [np.delete(losses, rows[rows < losses.shape[1]], axis=1)]
-    columns += [scores[:, arrays["phenomenon"][own] == name] for name in np.unique(arrays["phenomenon"])]
-    means = np.stack([each.sum(axis=1) / max(each.shape[1], 1) for each in columns], axis=1)
-    return means[1:] - means[0], means[0]
+    pairs, lengths = np.sort(ordered[number::2]), arrays["zero.lengths"]
+    kept = np.ones(max(len(lengths), 1 + arrays["row"].max(initial=-1)), dtype=bool)
+    kept[arrays["row"][ordered[1 - number :: 2]]] = False
+    own = kept[: len(lengths)]
+    found = {name: arrays[name][pairs] for name in ("phenomenon", "grade")}
+    found |= {f"zero.{name}": arrays[f"zero.{name}"][:, pairs] for name in ("right", "wrong")}
+    found |= {"row": (kept.cumsum() - 1)[arrays["row"][pairs]], "zero.lengths": lengths[own], "head": arrays["head"]}
+    return found | {"zero.reference": arrays["zero.reference"][:, np.repeat(own, lengths)]}
 
 
 def match(runs: Sequence[Arrays], seed: int = 0) -> Match:
     """Match the heads of all runs, each with one of the same layer, by their effects on half of the pairs, from the
     arrays of `ablation`. The test of the similarity permutes the effects on each phenomenon over the heads of a layer:
     what is tested is that effects go together in a head, given the layer."""
-    halves = [half_effects(run, 0) for run in runs]
-    effects = [shares(-change[:, 1:], whole[1:]) for change, whole in halves]
+    effects = [_harms(half(run, 0)) for run in runs]
     profiles = np.stack([each / np.maximum(np.sqrt((each**2).mean(axis=0)), 1e-12) for each in effects])
     heads = heads_named(runs[0]["head"].tolist())
     places = np.unique([str(head.place) for head in heads], return_inverse=True)[1]
@@ -81,6 +80,13 @@ def match(runs: Sequence[Arrays], seed: int = 0) -> Match:
     letters = (ascii_lowercase[(head.head - 1) % 26] * (1 + (head.head - 1) // 26) for head in heads)
     names = tuple(f"{head.place}.{letter}" for head, letter in zip(heads, letters, strict=True))
     return Match(names, _mean(similarity), float(np.mean(null)), p, numbers)
+
+
+def _harms(arrays: Arrays) -> Floats:
+    """Mean harm of zero ablation to each phenomenon, as a share of its margin, [head, phenomenon]."""
+    scores, names = pair_scores(arrays, "zero", "margin"), np.unique(arrays["phenomenon"])
+    means = np.stack([scores[:, arrays["phenomenon"] == name].mean(axis=1) for name in names], axis=1)
+    return shares(means[0] - means[1:], means[0])
 
 
 def _permuted(profiles: Floats, places: NDArray, random: np.random.Generator) -> Floats:

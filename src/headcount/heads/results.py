@@ -44,10 +44,6 @@ class Results:
     bounds: Bounds
     own: bool = True
 
-    def get(self, part: str) -> Arrays | None:
-        """The arrays of a part; None where it was not measured."""
-        return self.parts.get(part)
-
     @property
     def heads(self) -> tuple[str, ...]:
         """The names of all heads."""

@@ -4,9 +4,9 @@ A run is one observation: it enters with one figure, whatever the number of its 
 seeds have no common names, so figures are those of the run, of a layer, of its best head or of matched heads.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -15,21 +15,34 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from headcount.heads.cutting_curves import RANDOM
-from headcount.heads.development import CURVES, emergence
-from headcount.heads.importance import PROXIES, harms
+from headcount.heads.importance import PROXIES
 from headcount.heads.interface import KINDS, Head, heads_named
-from headcount.heads.links import PHENOMENA, WHENS, aligns
-from headcount.heads.observed import VIEWS
-from headcount.heads.replication import half_effects, match, same_pairs, shares
+from headcount.heads.links import PHENOMENA
+from headcount.heads.replication import half, match, same_pairs, shares
 from headcount.heads.results import Results, Row, Study
 from headcount.heads.roles import NEAR, positional_heads
-from headcount.heads.statistics import LOSS
-from headcount.heads.table import ALL, CUTTING_UNITS, UNITS, Rows, cuts, cutting, framed, importance
+from headcount.heads.statistics import LOSS, effect_table
+from headcount.heads.table import (
+    ALL,
+    BEST,
+    CUTTING_UNITS,
+    FIRST,
+    TRANSLATES,
+    UNITS,
+    Rows,
+    aligned,
+    cuts,
+    cutting,
+    framed,
+    importance,
+    rows,
+    twins,
+)
+from headcount.heads.table import training as half_rises
 from headcount.heads.table import without_source as table_floors
-from headcount.heads.twin_shares import largest_share, twin_shares
+from headcount.heads.twin_shares import largest_share
 from headcount.report.page import guarded
-from headcount.statistics.bootstrap import Floats
-from headcount.statistics.max_t import DRAWS, ERROR
+from headcount.statistics.max_t import DRAWS, ERROR, EffectTable
 from headcount.statistics.planned import holm
 
 FAMILY = ERROR / 3
@@ -69,17 +82,6 @@ def seed_share(found: int, runs: int) -> tuple[float, float, float]:
     return found / runs, *ends
 
 
-def participation(harm: Floats) -> float:
-    """The effective number of heads, (sum of h)^2 / sum of h^2 over heads, h the mean of harm [head, unit], from 1 to
-    their number. Both are estimated without the noise of the units: by products of different ones, as those of two
-    halves, the mean over all halves. NaN where there is no harm, or where either is not above 0."""
-    heads, units = harm.shape
-    whole = harm.sum(axis=0)
-    above = max(whole.mean(), 0) ** 2 - whole.var(ddof=min(units - 1, 1)) / units
-    below = float((harm.mean(axis=1) ** 2 - harm.var(axis=1, ddof=min(units - 1, 1)) / units).sum())
-    return float(np.clip(above / below, 1, heads)) if above > 0 and below > 0 else float("nan")
-
-
 def counted(endpoint: str, name: str, heads: Iterable[str]) -> Rows:
     """Whether a run has a head for something, and the layers with one."""
     layers = sorted({str(head.place) for head in heads_named(heads)})
@@ -87,48 +89,35 @@ def counted(endpoint: str, name: str, heads: Iterable[str]) -> Rows:
     yield from (Row(layer, endpoint, name, 1.0, unit=COUNT) for layer in layers)
 
 
-def sure_effects(run: Results, endpoint: str, error: float) -> NDArray[np.bool_]:
-    """Effects [head, column] of zero ablation that differ from 0 within the run, for all runs of the page at once."""
-    table = run.effects("zero", endpoint)
-    return np.asarray((table.verdict == "differs") & (table.p <= error))
+def sure(table: EffectTable, error: float) -> NDArray[np.bool_]:
+    """The effects of a table that differ from 0 within a run, for all runs of the page at once."""
+    return np.asarray(table.p <= error)
+
+
+def draws(error: float) -> int:
+    """The resamples of a table whose smallest p-value is below the error."""
+    return max(DRAWS, math.ceil(1.5 / error))
 
 
 def specialists(run: Results, error: float) -> Rows:
     """Heads whose removal costs `SHARE` of the margin of a phenomenon or more."""
-    table, sure = run.effects("zero", "margin"), sure_effects(run, "margin", error)
-    large = sure & (shares(table.harm, table.whole) >= SHARE)
+    table = effect_table(run.parts["ablation"], draws=draws(error))
+    large = sure(table, error) & (shares(table.harm, table.whole) >= SHARE)
     for column, name in enumerate(table.columns):
         if name != LOSS:
             yield from counted("recurrence", name, np.array(table.rows)[large[:, column]])
 
 
-def spread(run: Results, error: float) -> Rows:
-    """Over how many heads the harm is spread, and the share of the harm in each layer; help counts as 0 there."""
-    layers = np.array([str(head.place) for head in heads_named(run.heads)])
-    for name in run.effects("zero", "margin").columns:
-        harm = harms(run.parts["ablation"], name)
-        number, most = participation(harm), len(harm)
-        yield Row("", "spread", name, number, 1, most, unit="heads")
-        yield Row("", "spread.share", name, number / most, 0, 1, unit="share of heads")
-        above = np.maximum(harm.mean(axis=1), 0)
-        whole = float(above.sum()) or float("nan")
-        for layer in dict.fromkeys(layers.tolist()):
-            yield Row(
-                layer, "spread.layer", name, float(above[layers == layer].sum()) / whole, 0, 1, unit="share of harm"
-            )
-
-
 def cue_layers(run: Results, error: float) -> Rows:
-    found = twin_shares(run.parts["twins"], "layer")
-    for row, column in np.ndindex(*found.share.shape):
-        share = float(found.share[row, column])
-        yield Row(found.rows[row], "twins.layer", found.phenomena[column], share, unit="share")
+    for row in rows(twins, run):
+        if Head.parse(row.head) is None:
+            yield Row(row.head, "twins.layer", row.column, row.estimate, unit=row.unit)
 
 
 def cue_heads(run: Results, error: float) -> Rows:
     """The largest share of a head, which is chosen on half of the pairs and measured on the other half."""
     for name in np.unique(run.parts["twins"]["phenomenon"]).tolist():
-        yield Row("", "twins.largest", name, largest_share(run.parts["twins"], name)[1], unit="share")
+        yield Row("", "twins.largest", name, largest_share(run.parts["twins"], name), unit="share")
 
 
 def claimed(run: Results, error: float) -> Rows:
@@ -152,40 +141,38 @@ def positional(run: Results, error: float) -> Rows:
 def alignment(run: Results, error: float) -> Rows:
     """Alignment error by weight before the word: of the cross head that is best on validation sentences, of the first
     of the last layer, which Marian and CTranslate2 take by default, of all and of the best rule without attention."""
-    arrays, at = run.parts["gold"], (slice(None), VIEWS.index("weight"), slice(None), WHENS.index("before"))
-    if not aligns(arrays):
+    own = [row for row in rows(aligned, run) if row.endpoint == "alignment.error"]
+    heads = [row for row in own if row.column == TRANSLATES]
+    if not heads:
         return
-    cross = [head for head in heads_named(arrays["head"]) if head.kind == "cross"]
-    links = float(arrays["targets"].sum(dtype=np.int64) + arrays["pairs"].sum(dtype=np.int64))
-    errors = 1 - arrays["right"][at].sum(axis=0, dtype=np.int64) / links
-    best = int(arrays["valid.right"][at].sum(axis=0, dtype=np.int64).argmax())
-    first = cross.index(Head(*cross[-1].place, 1))
-    rule = int(arrays["valid.fixed"].sum(axis=0, dtype=np.int64).argmax())
-    fixed = 1 - float(arrays["fixed"][:, rule].sum(dtype=np.int64)) / links
-    found = {"best": errors[best], "first": errors[first], "mean": errors.mean(), "baseline": fixed}
+    best = next(row for row in heads if row.verdict == BEST)
+    first = next((row for row in heads if row.verdict == FIRST), best)  # which has one verdict
+    mean = sum(row.estimate for row in heads) / len(heads)
+    found = {"best": best.estimate, "first": first.estimate, "mean": mean, "baseline": own[0].estimate}
     for name, value in found.items():
-        yield Row("", "alignment.error", name, float(value), 0, 1, unit="error rate")
-    yield Row("", "alignment.error", "excess", float(errors[first] - errors[best]), -1, 1, unit="error rate")
+        yield Row("", "alignment.error", name, value, 0, 1, unit="error rate")
+    yield Row("", "alignment.error", "first less best", first.estimate - best.estimate, -1, 1, unit="error rate")
     yield Row("", "alignment.first_is_best", "best", float(best == first), unit=COUNT)
 
 
 def proxies(run: Results, error: float) -> Rows:
     """Rank correlations over heads, by proxy, and the reliability."""
     order = [*(f"proxy.{proxy}.rank" for proxy in PROXIES), "proxy.reliability"]
-    rows = [row for row in importance(run) if row.head == ALL]
-    for row in sorted(rows, key=lambda row: order.index(row.endpoint)):
+    found = [row for row in rows(importance, run) if row.head == ALL]
+    for row in sorted(found, key=lambda row: order.index(row.endpoint)):
         yield row._replace(head="", low=-1, high=1)
 
 
 def without_source(run: Results, error: float) -> Rows:
     """The accuracies of models that never see the source."""
-    for row in table_floors(run):
+    for row in rows(table_floors, run):
         yield row._replace(head="", low=0, high=100)
 
 
 def curves(run: Results, error: float) -> Rows:
     """Curves by endpoint, those of random orders last, and the heads that can go within the bound of BLEU."""
-    limits, points = list(cuts(run)), list(cutting(run))
+    limits = rows(cuts, run)
+    points = [*rows(cutting, run)]
     points += [row for row in limits if row.endpoint == f"cutting.{RANDOM}"]
     for row in sorted(points, key=lambda row: list(CUTTING_UNITS).index(row.column)):
         yield row._replace(low=0, high=np.inf if row.column == "loss" else 100)
@@ -196,19 +183,16 @@ def curves(run: Results, error: float) -> Rows:
 
 def training(run: Results, error: float) -> Rows:
     """Logarithms of half-rise steps, and that of the effect less that of the margin, which share their unit."""
-    for each in emergence(run.parts["training"]) if len(run.parts["training"]["phenomenon"]) else ():
-        half = {curve: float(np.log1p(each.half[curve][0])) for curve in CURVES}
-        last = float(np.log1p(each.steps[-1]))
-        for curve, value in half.items():
-            name = f"training.{curve}.log_half_rise"
-            yield Row("", name, each.phenomenon, value, 0, last, unit="log(1 + step)")
-        later = half["effect"] - half["margin"]
-        yield Row("", "training.later", each.phenomenon, later, unit="log(1 + step)")
+    last = float(np.log1p(run.parts["training"]["step"][-1]))
+    found = {(row.column, row.endpoint.split(".")[1]): float(np.log1p(row.estimate)) for row in rows(half_rises, run)}
+    for (name, curve), value in found.items():
+        yield Row("", f"training.{curve}.log_half_rise", name, value, 0, last, unit="log(1 + step)")
+        if curve == "effect" and (name, "margin") in found:
+            yield Row("", "training.later", name, value - found[name, "margin"], unit="log(1 + step)")
 
 
 FIGURES: dict[Callable[[Results, float], Rows], tuple[str, ...]] = {
     specialists: ("ablation",),
-    spread: ("ablation",),
     cue_layers: ("twins",),
     cue_heads: ("twins",),
     claimed: ("roles", "gold", "ablation"),
@@ -248,39 +232,28 @@ def replicated(runs: Mapping[str, Sequence[Results]], error: float) -> Iterator[
     same_pairs([run.parts["ablation"] for own in runs.values() for run in own])
     yield from over_runs(specialists, runs, error)
     yield from matched(runs, error)
-    yield from contrasts(runs, error)
-
-
-def contrasts(runs: Mapping[str, Sequence[Results]], error: float) -> Iterator[tuple[str, Row]]:
-    """The effective number of heads of the loss as a share of all heads, each row less the first one, with Welch's
-    interval, which holds for all at once (Bonferroni); both need three runs or more that differ."""
-    found = {label: [list(islice(spread(run, error), 2))[1].estimate for run in own] for label, own in runs.items()}
-    known = {label: own for label, own in found.items() if len(own) > 2 and np.std(own) > 0}  # NaN: not known
-    for (first, base), (label, own) in ((next(iter(known.items())), each) for each in list(known.items())[1:]):
-        test = stats.ttest_ind(own, base, equal_var=False)
-        ends, value = test.confidence_interval(1 - ERROR / (len(known) - 1)), float(np.mean(own) - np.mean(base))
-        names = f"{label} − {first}", "spread.contrast", LOSS
-        yield label, Row(*names, value, float(ends.low), float(ends.high), None, "", len(own), "share of heads")
 
 
 def matched(runs: Mapping[str, Sequence[Results]], error: float) -> Iterator[tuple[str, Row]]:
     """Mean effects of matched heads, on the pairs that they were not matched on, of each row with two runs or more of
-    the same heads; verdict: in how many runs the effect differs from 0 within the run."""
+    the same heads; verdict: in how many runs the effect differs from 0 on these pairs."""
     for label, own in runs.items():
-        columns = own[0].effects("zero", "margin").columns
-        if len(own) < 2 or len({run.heads for run in own}) > 1 or len(columns) < 2:
+        others = [half(run.parts["ablation"], 1) for run in own]
+        if len(own) < 2 or len({run.heads for run in own}) > 1 or not len(others[0]["phenomenon"]):
             continue
         found = match([run.parts["ablation"] for run in own])
         for name, value, p in (("observed", found.similarity, found.p), ("at random", found.null, None)):
             yield label, Row(label, "matched.similarity", name, value, p=p, runs=len(own), unit="similarity")
         for endpoint in ("accuracy", "margin"):
-            pairs = list(zip(own, found.heads, strict=True))
-            effects = np.stack([half_effects(run.parts["ablation"], 1, endpoint)[0][order] for run, order in pairs])
-            differs = np.stack([sure_effects(run, endpoint, error)[order] for run, order in pairs]).sum(axis=0)
+            tables = [effect_table(each, "zero", endpoint, draws=draws(error)) for each in others]
+            pairs = list(zip(tables, found.heads, strict=True))
+            effects = np.stack([table.estimate[order] for table, order in pairs])
+            differs = np.stack([sure(table, error)[order] for table, order in pairs]).sum(axis=0)
             for head, column in np.ndindex(*differs.shape):
-                if columns[column] != LOSS or endpoint == "margin":
+                name = tables[0].columns[column]
+                if name != LOSS or endpoint == "margin":
                     _, mean, low, high, _ = seed_mean(effects[:, head, column])
-                    names = f"{label}:{found.names[head]}", f"matched.{endpoint}", columns[column]
+                    names = f"{label}:{found.names[head]}", f"matched.{endpoint}", name
                     verdict, unit = f"differs in {differs[head, column]}", UNITS[endpoint]
                     yield label, Row(*names, mean, low, high, None, verdict, len(own), unit)
 
@@ -289,15 +262,15 @@ def seed_table(study: Study, debug: bool = False) -> tuple[pd.DataFrame, list[st
     """The table of heads.csv of a sweep, see `framed`, with row, the label, and flags of what failed. sure: found by a
     t test over seeds, all cells of its family at once; of matched heads: in a run."""
     flags: list[str] = []
-    error = max(FAMILY / max(len(study.runs), 1), 1.5 / DRAWS)
-    rows: list[tuple[str, Row]] = []
+    error = FAMILY / max(len(study.runs), 1)
+    found: list[tuple[str, Row]] = []
     for figures, parts in FIGURES.items():
         runs = study.having(*parts)
         make = partial(replicated if figures is specialists else partial(over_runs, figures), runs, error)
-        rows += guarded(figures.__name__, make, flags, debug) if runs else []
-    table = framed(row for _, row in rows)
-    table["row"] = [label for label, _ in rows]
-    table["place"] = [row.head.removeprefix(f"{label}:") for label, row in rows]
+        found += guarded(figures.__name__, make, flags, debug) if runs else []
+    table = framed(row for _, row in found)
+    table["row"] = [label for label, _ in found]
+    table["place"] = [row.head.removeprefix(f"{label}:") for label, row in found]
     never = table.groupby("column")["estimate"].transform("sum").eq(0) & table["column"].str.startswith("positional")
     table = table[~never].reset_index(drop=True)
     table["sure"] = table["verdict"].str.contains(r"differs in [1-9]")

@@ -6,7 +6,6 @@ without any head minus the loss of the whole model, but for what truncation leav
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +15,8 @@ from scipy import stats
 from headcount.heads.analysis import Analysis, Arrays, part
 from headcount.heads.evaluation_set import evaluation_set
 from headcount.heads.likelihood import Progress, token_log_probs
+from headcount.heads.results import SENTENCE, Row
+from headcount.heads.statistics import LOSS
 from headcount.statistics.bootstrap import Floats
 from headcount.statistics.max_t import ERROR
 
@@ -75,24 +76,13 @@ def shapley(analysis: Analysis, progress: Progress) -> Arrays:
     return {"marginal": marginal, "empty": np.array(empty), "full": np.array(full), "head": heads.labels}
 
 
-class Value(NamedTuple):
-    """A head's Shapley value in nats a sentence, its standard error and 95 % interval over orders of the heads; the
-    sentences are fixed."""
-
-    head: str
-    value: float
-    error: float
-    low: float
-    high: float
-
-
-def values(arrays: Arrays) -> list[Value]:
-    """Shapley values of all heads, from the arrays of `shapley`. An order and its reverse are one observation."""
+def values(arrays: Arrays) -> list[Row]:
+    """Shapley values of all heads in nats a sentence, from the arrays of `shapley`, with 95 % intervals over orders of
+    the heads; the sentences are fixed. An order and its reverse are one observation."""
     marginal = arrays["marginal"]
     whole = marginal[: len(marginal) // 2 * 2].reshape(-1, 2, marginal.shape[1]).mean(axis=1)
-    estimate = whole.mean(axis=0)
-    pairs = len(whole)
+    estimate, pairs = whole.mean(axis=0), len(whole)
     error = whole.std(axis=0, ddof=1) / np.sqrt(pairs) if pairs > 1 else np.full(len(estimate), np.inf)
     half = float(stats.t.isf(ERROR / 2, max(pairs - 1, 1))) * error
-    numbers = zip(arrays["head"].tolist(), estimate, error, estimate - half, estimate + half, strict=True)
-    return [Value(head, *map(float, rest)) for head, *rest in numbers]
+    ends = zip(arrays["head"].tolist(), *np.stack([estimate, estimate - half, estimate + half]).tolist(), strict=True)
+    return [Row(head, "shapley", LOSS, value, low, high, unit=SENTENCE) for head, value, low, high in ends]

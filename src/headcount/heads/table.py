@@ -1,6 +1,7 @@
 """The table of heads.csv: what the arrays of each part of one run say, a row for each head, endpoint and column."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
 from itertools import product
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from headcount.heads.ablation import KINDS
 from headcount.heads.bleu import bleu_table
-from headcount.heads.cutting_curves import RANDOM, curves, free_by_bleu, free_by_loss
+from headcount.heads.cutting_curves import RANDOM, curves, free
 from headcount.heads.development import CURVES, emergence
 from headcount.heads.floor import floors
 from headcount.heads.importance import PROXIES, guide
@@ -21,13 +22,14 @@ from headcount.heads.roles import role_figures
 from headcount.heads.shapley import values
 from headcount.heads.signal_detection import sensitivity
 from headcount.heads.statistics import LOSS
-from headcount.heads.twin_shares import Shares, circuits, encoder_limit, twin_shares
+from headcount.heads.twin_shares import direct_paths, encoder_limit, twin_shares
 from headcount.report.page import guarded
 from headcount.statistics.max_t import EffectTable, Ratio
 
 Rows = Iterator[Row]
 ALL = "all heads"
 WHOLE = "whole model"
+SHOWN = 0.1  # share of the smallest path of a circuit
 DEVIATIONS = "standard deviations"
 UNITS = {"accuracy": POINTS, "sensitivity": POINTS, "margin": SENTENCE, LOSS: SENTENCE, "bleu": "BLEU"}
 UNITS |= {"interaction": SENTENCE}
@@ -35,6 +37,8 @@ SHARES = ("accuracy", "sensitivity")  # of pairs, in %
 ROLE_UNITS = {"distance": "tokens", "entropy": "nats"}  # all others are shares
 CUTTING_UNITS = {"loss": "nats a token", "worst": "%", "bleu": "BLEU"}
 CURVE_UNITS = {"accuracy": "%", "margin": SENTENCE, "effect": SENTENCE}
+BEST, FIRST = "best", "first of the last layer"
+TRANSLATES = "weight, before the word"  # the column of what `translate` writes
 
 
 def of_effects(table: EffectTable, kind: str, endpoint: str, loss: str = "") -> Rows:
@@ -84,27 +88,26 @@ def roles(run: Results) -> Rows:
 def twins(run: Results) -> Rows:
     """Shares of the way to the twin, of heads and of layers."""
     for level in ("head", "layer"):
-        yield from of_shares(twin_shares(run.parts["twins"], level))
+        yield from of_shares(twin_shares(run.parts["twins"], level), "twins.share")
 
 
-def of_shares(found: Shares, endpoint: str = "share") -> Rows:
-    for row, column in np.ndindex(*found.share.shape):
-        figures = cell((row, column), found.share, found.low, found.high)
-        names = found.rows[row], f"twins.{endpoint}", found.phenomena[column]
-        yield Row(*names, *figures, verdict="clear" if found.clear[row, column] else "undecided", unit="share")
+def of_shares(found: EffectTable, endpoint: str) -> Rows:
+    """Shares of the way to the twin; clear: the interval excludes 0."""
+    for at in np.ndindex(*found.estimate.shape):
+        share, low, high = cell(at, found.estimate, found.low, found.high)
+        verdict = "clear" if low > 0 or high < 0 else "undecided"
+        yield Row(found.rows[at[0]], endpoint, found.columns[at[1]], share, low, high, verdict=verdict, unit="share")
 
 
 def paths(run: Results) -> Rows:
     """The direct paths of the circuit of each phenomenon."""
-    for name, edges in circuits(run.parts["paths"]).items():
-        for each in edges:
-            ends = f"{each.sender} > {each.receiver}"
-            yield Row(ends, "paths.share", name, each.share, each.low, each.high, verdict="clear", unit="share")
+    shares = [row for row in of_shares(direct_paths(run.parts["paths"]), "paths.share") if row.verdict == "clear"]
+    return (row for row in sorted(shares, key=lambda row: row.column) if abs(row.estimate) >= SHOWN)
 
 
 def importance(run: Results) -> Rows:
-    """Proxies by gradient, and their rank correlation with the harm of removing a head, where they are known."""
-    found = guide(run.parts["importance"], run.parts["ablation"])
+    """Proxies by gradient, and their rank correlations with what they estimate, where they are known."""
+    found = guide(run.parts["importance"], run.parts["ablation"], run.parts.get("twins"))
     for column, name in enumerate(found.columns):
         figures: list[tuple[str, str, float]] = []
         for number, proxy in enumerate(PROXIES):
@@ -125,8 +128,7 @@ def pairs(run: Results) -> Rows:
 
 
 def shapley(run: Results) -> Rows:
-    for each in sorted(values(run.parts["shapley"]), key=lambda each: -each.value):
-        yield Row(each.head, "shapley", LOSS, each.value, each.low, each.high, unit=SENTENCE)
+    return iter(sorted(values(run.parts["shapley"]), key=lambda row: -row.estimate))
 
 
 def cutting(run: Results) -> Rows:
@@ -144,11 +146,7 @@ def training(run: Results) -> Rows:
         for curve, (step, low, high) in each.half.items():
             if np.isfinite(step):
                 names = each.head, f"training.{curve}.half_rise", each.phenomenon
-                yield Row(*names, step, _known(low), _known(high), verdict=each.first, unit="step")
-
-
-def _known(value: float) -> float | None:
-    return None if np.isnan(value) else value
+                yield Row(*names, step, low, high, verdict=each.first, unit="step")
 
 
 def whole(run: Results) -> Rows:
@@ -164,12 +162,12 @@ def whole(run: Results) -> Rows:
 
 def signals(run: Results) -> Rows:
     """The change of d' and of the criterion without each head, and both of the whole model."""
-    found = sensitivity(run.parts["ablation"])
-    for name, column in product(found.data_vars, found["phenomenon"].values.tolist()):
-        values = found[name].sel(phenomenon=column).values
-        yield Row(WHOLE, f"whole.{name}", column, float(values[0]), unit=DEVIATIONS)
-        for head, value in zip(found["setting"].values[1:].tolist(), (values[1:] - values[0]).tolist(), strict=True):
-            yield Row(head, f"zero.{name}", column, value, unit=DEVIATIONS)
+    phenomena, found = sensitivity(run.parts["ablation"])
+    for (name, each), (number, column) in product(found.items(), enumerate(phenomena)):
+        whole, *without = each[:, number].tolist()
+        yield Row(WHOLE, f"whole.{name}", column, whole, unit=DEVIATIONS)
+        for head, value in zip(run.parts["ablation"]["head"].tolist(), without, strict=True):
+            yield Row(head, f"zero.{name}", column, value - whole, unit=DEVIATIONS)
 
 
 def without_source(run: Results) -> Rows:
@@ -180,7 +178,7 @@ def without_source(run: Results) -> Rows:
 
 def encoder(run: Results) -> Rows:
     """The share of the encoder's whole output at aligned words: the most that encoder heads can have."""
-    return of_shares(encoder_limit(run.parts["twins"]), "limit")
+    return of_shares(encoder_limit(run.parts["twins"]), "twins.limit")
 
 
 def links(run: Results) -> Rows:
@@ -202,7 +200,7 @@ def aligned(run: Results) -> Rows:
     found = alignment(arrays)
     rule = "same relative place" if found.rule == "diagonal" else f"offset {found.rule}"
     yield Row(f"rule: {rule}", "alignment.error", "no attention", *of_ratio(found.baseline), unit="error rate")
-    marks = {found.marian: "first of the last layer", found.best: "best"}
+    marks = {found.marian: FIRST, found.best: BEST}
     for cell in np.ndindex(*found.errors.value.shape):
         column = f"{VIEWS[cell[0]]}, {WHENS[cell[2]]} the word"
         for endpoint, ratio in (("error", found.errors), ("excess", found.excess)):
@@ -212,15 +210,13 @@ def aligned(run: Results) -> Rows:
 
 def redundant(run: Results) -> Rows:
     """Pairs of heads of which each is free to cut and both together are not: what both cost beyond the sum."""
-    for each in redundancies(run.parts["pairs"], run.bounds) if len(run.parts["pairs"]["pair"]) else ():
-        names, beyond = f"{each.first} + {each.second}", each.together - sum(each.alone)
-        yield Row(names, "pairs.redundant", each.column, beyond, each.low, each.high, verdict="differs", unit=SENTENCE)
+    return iter(redundancies(run.parts["pairs"], run.bounds) if len(run.parts["pairs"]["pair"]) else ())
 
 
 def cuts(run: Results) -> Rows:
     """The heads that each order can cut within the bounds, and the curves of random orders: mean, 5 and 95 %."""
     arrays, bounds = run.parts["cutting"], run.bounds
-    limits = {"bleu": free_by_bleu(arrays, bounds.bleu), "loss": free_by_loss(arrays, bounds.loss)}
+    limits = {"bleu": free(arrays, "bleu", bounds.bleu), "loss": free(arrays, "loss", bounds.loss)}
     for order in limits["bleu"]:
         for endpoint, most in limits.items():
             yield Row(ALL, f"cut.{order}", endpoint, float(most[order]), unit="heads")
@@ -267,24 +263,30 @@ PARTS: dict[Callable[[Results], Rows], tuple[str, ...]] = {
 """The parts that the rows of each function need, in the order of heads.csv."""
 
 
+@cache
+def rows(function: Callable[[Results], Rows], run: Results) -> tuple[Row, ...]:
+    """The rows of a function of `PARTS`, which a sweep reads again."""
+    return tuple(function(run))
+
+
 def run_rows(run: Results, debug: bool = False) -> tuple[list[Row], list[str]]:
     """The rows of a run, and a flag for each part whose rows failed; debug: raise its exception instead."""
-    rows: list[Row] = []
+    found: list[Row] = []
     flags: list[str] = []
     for function, parts in PARTS.items():
         if run.parts.keys() >= set(parts):
-            rows += guarded(function.__name__, lambda each=function: each(run), flags, debug)  # type: ignore[misc]
-    return rows, flags
+            found += guarded(function.__name__, partial(rows, function, run), flags, debug)
+    return found, flags
 
 
-def framed(rows: Iterable[Row]) -> pd.DataFrame:
+def framed(lines: Iterable[Row]) -> pd.DataFrame:
     """The rows as a table with more columns for views.
 
     kind, layer: of the head, such as cross and cross2; empty for what is no head. level: "head", "layer" or "". harm:
     an effect with the sign of harm. sure: whether it is told from chance. left, step: numbers in the name, if it
     has them. first, second: heads of a pair or a path. order: the endpoint after its first dot.
     """
-    table = pd.DataFrame(list(rows), columns=list(Row._fields))
+    table = pd.DataFrame(list(lines), columns=list(Row._fields))
     table = table.astype(dict.fromkeys(("estimate", "low", "high", "p", "runs"), float))
     named = table["head"].str.extract(r"(?:^|:)(?P<layer>(?P<kind>encoder|decoder|cross)\d+)(?P<number>\.\w+)?$")
     table["kind"], table["layer"] = named["kind"].fillna(""), named["layer"].fillna("")

@@ -7,46 +7,19 @@ side may replace each other.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.statistics.bootstrap import Floats
-from headcount.statistics.max_t import DRAWS, ERROR, Sample, compared
+from headcount.statistics.max_t import DRAWS, ERROR, EffectTable, Sample, compared
 
-LEAST = 0.1  # share of an edge that a circuit shows
 ROUNDING = 1e-6  # a smaller standard error is rounding
 
 
-@dataclass(frozen=True)
-class Shares:
-    """Shares [row, phenomenon] with bootstrap intervals over pairs, from low to high, that hold for the whole table at
-    once, see `compared`. They are NaN where the interval of the distance includes 0: the model does not distinguish
-    these twins, so there is no way to be a share of.
-
-    rows: names of heads, layers or paths. distance [phenomenon]: mean log-odds of the twin minus those of the sentence,
-    in nats; pairs [phenomenon]: their number.
-    """
-
-    rows: tuple[str, ...]
-    phenomena: tuple[str, ...]
-    share: Floats
-    low: Floats
-    high: Floats
-    distance: Floats
-    pairs: NDArray[np.int64]
-
-    @property
-    def clear(self) -> NDArray[np.bool_]:
-        """Where the interval excludes 0."""
-        found: NDArray[np.bool_] = (self.low > 0) | (self.high < 0)
-        return found
-
-
 def move_shares(
-    rows: Sequence[object],
+    rows: Sequence[str],
     patched: NDArray,
     base: NDArray,
     twin: NDArray,
@@ -54,12 +27,14 @@ def move_shares(
     draws: int = DRAWS,
     error: float = ERROR,
     seed: int = 0,
-) -> Shares:
-    """Shares by phenomenon. patched [row, pair]; base, twin, phenomenon [pair]."""
-    phenomena = tuple(sorted(set(phenomenon.tolist())))
+) -> EffectTable:
+    """Shares [row, phenomenon] with bootstrap intervals over pairs that hold for the whole table at once, see
+    `compared`. They are NaN where the interval of the distance includes 0: the model does not distinguish these twins,
+    so there is no way to be a share of. whole: the mean distance, log-odds of the twin less those of the sentence, in
+    nats. rows: names of heads, layers or paths. patched [row, pair]; base, twin, phenomenon [pair]."""
     moves, ways = patched - base, twin - base
     columns, known = [], []
-    for each in phenomena:
+    for each in sorted(set(phenomenon.tolist())):
         pairs = np.flatnonzero(phenomenon == each)
         own = ways[pairs]
         distance = compared(["distance"], [Sample(each, own[None], pairs - pairs[0], 0, 1, 0)], draws, error, seed)
@@ -68,20 +43,20 @@ def move_shares(
         share = moves[:, pairs].sum(axis=1, keepdims=True) / own.sum() if known[-1] else np.zeros((len(moves), 1))
         values = share + (moves[:, pairs] - share * own) / (own.mean() if known[-1] else np.inf)
         columns.append(Sample(each, values, pairs, float(own.mean()), 1, 0, ROUNDING if known[-1] else np.inf))
-    table = compared([str(row) for row in rows], columns, draws, error, seed)
-    share, low, high = (np.where(known, each, np.nan) for each in (table.estimate, table.low, table.high))
-    return Shares(table.rows, phenomena, share, low, high, table.whole, table.units)
+    table = compared(rows, columns, draws, error, seed)
+    estimate, low, high = (np.where(known, each, np.nan) for each in (table.estimate, table.low, table.high))
+    return replace(table, estimate=estimate, low=low, high=high)
 
 
-def twin_shares(arrays: Mapping[str, NDArray], rows: Literal["head", "layer"] = "head") -> Shares:
+def twin_shares(arrays: Mapping[str, NDArray], rows: Literal["head", "layer"] = "head") -> EffectTable:
     """Shares of each head, or of each layer, from the arrays of `twins`."""
     patched = arrays["patched" if rows == "head" else "layers"]
     return move_shares(arrays[rows].tolist(), patched, arrays["base"], arrays["twin"], arrays["phenomenon"])
 
 
-def largest_share(arrays: Mapping[str, NDArray], phenomenon: str) -> tuple[str, float]:
-    """The head with the largest share of a phenomenon, and the share of such a head: chosen on every other pair and
-    measured on the pairs between, both ways, so that the choice does not raise it. NaN where the log-odds of the twins
+def largest_share(arrays: Mapping[str, NDArray], phenomenon: str) -> float:
+    """The share of the head with the largest one of a phenomenon: chosen on every other pair and measured on the pairs
+    between, both ways, so that the choice does not raise it. NaN where the log-odds of the twins
     of a half are not below those of the sentences."""
     inside = arrays["phenomenon"] == phenomenon
     moves, ways = (arrays["base"] - arrays["patched"])[:, inside], (arrays["base"] - arrays["twin"])[inside]
@@ -90,37 +65,20 @@ def largest_share(arrays: Mapping[str, NDArray], phenomenon: str) -> tuple[str, 
         moved[other.argmax()] / way if way > 0 else np.nan
         for (moved, way), (other, _) in zip(halves, reversed(halves), strict=True)
     ]
-    return str(arrays["head"][moves.sum(axis=1).argmax()]), float(np.mean(shares))
+    return float(np.mean(shares))
 
 
-def encoder_limit(arrays: Mapping[str, NDArray]) -> Shares:
+def encoder_limit(arrays: Mapping[str, NDArray]) -> EffectTable:
     """The share of the twin's whole encoder output at the aligned tokens: the most that encoder heads can have. It is
     below 1 where twins differ in length."""
     patched = arrays["memory"][None]
     return move_shares(["encoder output"], patched, arrays["base"], arrays["twin"], arrays["phenomenon"])
 
 
-class Edge(NamedTuple):
-    """A direct path of a circuit and its share of the way to the twin, with its interval."""
-
-    sender: str
-    receiver: str
-    share: float
-    low: float
-    high: float
-
-
-def circuits(arrays: Mapping[str, NDArray], least: float = LEAST) -> dict[str, list[Edge]]:
-    """For each phenomenon the direct paths of `paths`, those to the output included, whose share is at least `least`
-    and whose interval, which holds for all paths and phenomena at once, excludes 0."""
+def direct_paths(arrays: Mapping[str, NDArray]) -> EffectTable:
+    """Shares of the direct paths of `paths`, those to the output included; all paths and phenomena are one family."""
     heads = [name for name in arrays["sender"].tolist() if name != "source"]
     ends = list(zip(arrays["path_sender"].tolist(), arrays["path_receiver"].tolist(), strict=True))
     ends += [(name, "output") for name in heads]
     moved = np.concatenate([arrays["path"], arrays["direct"][: len(heads)]])
-    shares = move_shares(ends, moved, arrays["base"], arrays["twin"], arrays["phenomenon"])
-    kept = shares.clear & (abs(shares.share) >= least)
-    return {
-        phenomenon: [Edge(*ends[row], *(float(each[row, column]) for each in (shares.share, shares.low, shares.high)))
-                     for row in np.flatnonzero(kept[:, column])]
-        for column, phenomenon in enumerate(shares.phenomena)
-    }  # fmt: skip
+    return move_shares([" > ".join(each) for each in ends], moved, arrays["base"], arrays["twin"], arrays["phenomenon"])

@@ -10,7 +10,6 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from functools import partial
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -19,6 +18,7 @@ from scipy import stats
 from headcount.errors import InputError
 from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.likelihood import Progress
+from headcount.heads.results import Row
 from headcount.statistics.max_t import ERROR
 
 SENTENCES = 200  # test sentences
@@ -64,15 +64,12 @@ def _measured(function: Measure, analysis: Analysis, progress: Progress) -> Arra
     return {"value": found.transpose("sentence", "head").reindex(head=heads).to_numpy(), "head": heads}
 
 
-def extra_rows(parts: Mapping[str, Arrays]) -> Iterator[dict[str, Any]]:
+def extra_rows(parts: Mapping[str, Arrays]) -> Iterator[Row]:
     """Rows of heads.csv of your own measures: the mean over sentences, and its 95 % interval for itself."""
     for name, arrays in parts.items():
         for head, values in zip(arrays["head"].tolist(), arrays["value"].T, strict=True) if PREFIX in name else ():
             known = values[np.isfinite(values)].astype(np.float64)
             if len(known):
-                row = {"head": head, "endpoint": f"measure.{name.removeprefix(PREFIX)}", "column": "all"}
-                interval = {"low": None, "high": None}
-                if len(known) > 1:
-                    half = stats.t.isf(ERROR / 2, len(known) - 1) * known.std(ddof=1) / np.sqrt(len(known))
-                    interval = {"low": known.mean() - half, "high": known.mean() + half}
-                yield {**row, "estimate": float(known.mean()), **interval}
+                error = known.std(ddof=1) / np.sqrt(len(known)) if len(known) > 1 else np.nan
+                mean, half = float(known.mean()), float(stats.t.isf(ERROR / 2, len(known) - 1) * error)
+                yield Row(head, f"measure.{name.removeprefix(PREFIX)}", "all", mean, mean - half, mean + half)
