@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headcount.errors import InputError
 from headcount.evaluation.metrics import tokenizer_of
 from headcount.report.rows import grouped
 from headcount.report.runs import RunResult, Sweep, finite
@@ -43,17 +42,14 @@ class Endpoint:
 
 def bleu_endpoint(sweep: Sweep, resamples: int) -> Endpoint:
     """BLEU of all runs on the splits whose text all of them have, and its comparison; without such text on test, the
-    test BLEU of metrics.json. resamples: of the sentences. Raises InputError for a signature that is not known."""
+    test BLEU of metrics.json. resamples: of the sentences."""
     splits, flags = _complete_splits(sweep)
     corpora = len({run.seed for run in sweep.runs}) if sweep.corpora else 1
     if "test" not in splits:
         flags += [] if sweep.corpora else [UNSAMPLED]
         scores = [row.figures("test.bleu") for row in sweep.rows]
         return Endpoint(("test",), 0, scores, (), (), compared(sweep, scores, (), 0), tuple(flags), corpora)
-    try:
-        tokenizer = tokenizer_of(str(sweep.runs[0].figure("test.signature.bleu")))
-    except InputError as error:
-        raise InputError(f"{sweep.runs[0].directory / 'metrics.json'}: {error}; evaluate the runs again") from error
+    tokenizer = tokenizer_of(sweep.runs[0].figure("test.signature.bleu"))
     counts = [[_counts(run, splits, tokenizer, flags) for run in row.runs] for row in sweep.rows]
     scores = [[float(bleu_of(run.sum(axis=0))) for run in row] for row in counts]
     sentences = round(np.mean([len(run) for row in counts for run in row]))

@@ -83,10 +83,8 @@ def contrastive_cells(rows: Sequence[Row], blocks: bool = False) -> list[Cell]:
     tested = [
         (phenomenon, grade)
         for phenomenon, grades in trees[0].items()
-        for grade in (grades if isinstance(grades, dict) else ())
+        for grade in grades
         if all(finite(at(tree, f"{phenomenon}.{grade}.accuracy")) for tree in trees)
-        and finite(count := at(trees[0], f"{phenomenon}.{grade}.pairs"))
-        and count >= 1
     ]
 
     def cell(name: str, grade: str, phenomena: Sequence[str], family: int) -> Cell:
