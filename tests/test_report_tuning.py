@@ -59,7 +59,7 @@ def test_values_may_be_lists(tmp_path, undrawn):
         job = tmp_path / f"model.cross_heads={heads},seed=1"
         write_run(job, sentences(40), 0.2, 1, config)
         edit(job / "metrics.json", valid__loss=loss)
-    study = Study.of(read_sweep(tmp_path, "model.cross_heads"), 0.3, 100, MARGINS)
+    study = Study.of(read_sweep(tmp_path, "model.cross_heads"), 100, MARGINS)
     table = table_of_section(make_page(study), "Choice of model.cross_heads")
     assert table.cells == [["4", "[1,4]", "1.5000", "", "1"], ["4", "[4,1]", "1.0000", "yes", "1"]]
 
@@ -67,7 +67,7 @@ def test_values_may_be_lists(tmp_path, undrawn):
 @pytest.mark.medium
 def test_the_page_tells_what_was_tried_and_where_the_choice_is_at_an_edge(tmp_path, undrawn):
     sweep = read_sweep(write_rates(tmp_path), "optimizer.lr")
-    study = Study.of(sweep, 0.3, 100, MARGINS)
+    study = Study.of(sweep, 100, MARGINS)
     page = make_page(study)
     table = table_of_section(page, "Choice of optimizer.lr")
     assert table.cells == [
