@@ -230,7 +230,7 @@ FLAGS = {
     "a run without a loss": ({"valid__loss": None}, "No finite validation loss, and .*seed=2"),
     "a run without a score": (
         {"valid__bleu": None},
-        "The verdicts on BLEU do not use the valid sentences: no valid.bleu of .*seed=2",
+        "The verdicts on BLEU do not use the valid sentences: no valid.ref or valid.hyp of .*seed=2",
     ),
 }
 
@@ -263,7 +263,7 @@ def test_references_come_from_any_run(sweep, undrawn):
     assert markdown(page_of(sweep)) == expected
     (sweep / job(4, 2) / "test.ref.de").unlink()
     page = page_of(sweep)
-    assert "no references (test.ref) of " in " ".join(page.flags)
+    assert "no test.ref or test.hyp of " in " ".join(page.flags)
     assert "bootstrap" not in markdown(page)
     assert "bootstrap" in expected
 

@@ -87,7 +87,7 @@ def test_bleu_is_compared_on_all_held_out_sentences(sweep, undrawn):
 def test_without_validation_text_the_test_set_decides(sweep, undrawn):
     (sweep / job(4, 2) / "valid.hyp.de").unlink()
     page = page_of(sweep)
-    assert f"no translations (valid.hyp) of {job(4, 2)}" in " ".join(page.flags)
+    assert f"no valid.ref or valid.hyp of {job(4, 2)}" in " ".join(page.flags)
     assert "The primary endpoint is test BLEU" in markdown(page)
     assert "30 sentences" in markdown(page)
 

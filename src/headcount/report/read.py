@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from headcount.data.corpora.text import read_lines
-from headcount.errors import InputError, reason
+from headcount.errors import InputError
 from headcount.evaluation.metrics import PRIMARY
 from headcount.report.rows import differing_settings, grouped, make_rows, natural_order, parsed, tune
 from headcount.report.runs import CORPUS, Config, RunResult, Sweep, Unfinished, finite
@@ -114,10 +114,7 @@ def _curves(path: Path) -> pd.DataFrame:
     """The numbers of Lightning's CSV; a cell that is none is not a number."""
     if not path.is_file() or not path.stat().st_size:
         return pd.DataFrame()
-    try:
-        table = pd.read_csv(path, dtype=str, encoding_errors="replace", on_bad_lines="skip")
-    except (ValueError, OSError) as error:
-        raise InputError(f"{path}: no learning curves ({reason(error)})") from error
+    table = pd.read_csv(path, dtype=str, encoding_errors="replace", on_bad_lines="skip")
     return table.apply(pd.to_numeric, errors="coerce")
 
 

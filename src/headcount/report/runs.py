@@ -71,11 +71,9 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Row:
-    """Runs that differ only in their seed. value: of the setting that varies, if there is one such setting. settings:
-    those that name the row, with their values."""
+    """Runs that differ only in their seed. settings: those that name the row, with their values."""
 
     label: str
-    value: Any
     runs: tuple[RunResult, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
 
