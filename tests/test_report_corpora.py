@@ -94,17 +94,6 @@ def test_a_row_that_varies_much_does_not_hide_differences_of_steady_rows():
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("deviations", [(1, 1, 1), (1, 1, 20), (1, 1, 1, 3), (1, 1, 5, 20, 1, 2)])
-def test_false_alarms_on_three_corpora(deviations):
-    rng = np.random.default_rng(0)
-    alarms = []
-    for _ in range(300):
-        scores = rng.standard_normal((len(deviations), 3)) * np.array(deviations)[:, None] + 3 * rng.standard_normal(3)
-        alarms.append(any(each.differs for each in compare(scores.tolist(), blocks=True).differences))
-    assert np.mean(alarms) < 0.1
-
-
-@pytest.mark.medium
 def test_a_report_says_what_its_verdicts_are_on(own):
     page = page_of(own)
     assert any("Each seed has a corpus of its own" in flag for flag in page.flags)
@@ -187,31 +176,8 @@ def test_runs_without_a_figure_are_not_taken_for_runs_on_another_corpus(own):
 
 
 @pytest.mark.medium
-def test_two_seeds_with_one_test_set_have_no_corpora_of_their_own(own):
-    """As where the first runs are from before fingerprints were recorded."""
-    for heads in (1, 2, 4):
-        for seed in SEEDS:
-            for split in ("test", "valid"):
-                for kind in ("ref", "hyp"):
-                    name = f"{split}.{kind}.de"
-                    (own / job(heads, seed) / name).write_bytes((own / job(heads, 1) / name).read_bytes())
-    study = study_of(own)
-    assert not study.sweep.corpora
-    assert study.endpoint.comparison.interaction is not None
-
-
-@pytest.mark.medium
 def test_corpora_that_do_not_go_with_the_seed_are_refused(own):
     path = own / job(1, 2) / "metrics.json"
     path.write_text(path.read_text().replace('"seed": 2', '"seed": 1'))
     with pytest.raises(InputError, match="tested on different references"):
         read_sweep(own)
-
-
-@pytest.mark.medium
-def test_references_come_from_a_run_on_the_same_corpus(own):
-    before = study_of(own).endpoint.scores
-    for heads in (1, 4):
-        for path in own.glob(f"*heads={heads},*/*.ref.de"):
-            path.unlink()
-    assert study_of(own).endpoint.scores == before

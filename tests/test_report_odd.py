@@ -1,9 +1,7 @@
-"""Reports on odd sweeps: half finished, killed, edited by hand, mixed with files of somebody's."""
+"""Reports on odd sweeps: planned and half finished, with rows that vary unlike, or that learnt nothing."""
 
-import csv
 import math
 import re
-import shutil
 
 import pytest
 from conftest import completed, refused
@@ -13,7 +11,6 @@ from sweeps import STUDY, sentences, write_run, write_sweep
 from headcount.report.flags import unlike
 from headcount.report.read import read_sweep
 from headcount.report.verdicts import of_difference, p_value, power
-from headcount.report.write import keep_runs, results_csv
 from headcount.run.kept import read
 from headcount.run.sweep import Plan, write_plan
 from headcount.statistics.comparison import Difference, compare
@@ -76,15 +73,6 @@ def test_a_link_is_no_other_run(sweep):
     (sweep / "sweep.json").unlink()
     (sweep / "latest").symlink_to(job(4, 1))
     assert read_sweep(sweep).jobs == 4
-
-
-def test_a_run_with_the_seed_of_another_is_listed_and_kept(sweep, tmp_path):
-    shutil.copytree(sweep / job(4, 1), sweep / "again")
-    found = read_sweep(sweep)
-    assert [run.name for run in found.left_out] == ["again"]
-    lines = list(csv.DictReader(results_csv(found).splitlines()))
-    assert [(line["row"], line["finished"]) for line in lines if line["run"] == "again"] == [("", "yes")]
-    assert "metrics.json" in read(keep_runs(found, tmp_path / "runs.parquet"))["again"]
 
 
 @pytest.mark.medium

@@ -44,15 +44,6 @@ def test_a_run_that_diverged_is_not_chosen(tmp_path):
     assert rates(folder)["1"] == [(0.1, 1), (0.1, 2)]
 
 
-@pytest.mark.medium
-def test_a_row_without_any_loss_chooses_nothing(tmp_path):
-    folder = write_rates(tmp_path)
-    for job in folder.glob("model.num_heads=1,*"):
-        edit(job / "metrics.json", valid__loss=None)
-    with pytest.raises(InputError, match="have no seed with a validation loss at each of"):
-        read_sweep(folder, "optimizer.lr")
-
-
 def test_values_may_be_lists(tmp_path, undrawn):
     for heads, loss in (([1, 4], 1.5), ([4, 1], 1.0)):
         config = {"model": {"num_heads": 4, "cross_heads": heads}, "study": STUDY}

@@ -12,7 +12,7 @@ from sweeps import sentences, write_run
 from headcount.report.endpoint import bleu_endpoint
 from headcount.report.page import markdown
 from headcount.report.read import read_sweep
-from headcount.report.verdicts import pair_verdict, power, summary, tally
+from headcount.report.verdicts import pair_verdict, power, summary
 from headcount.statistics.comparison import compare
 
 
@@ -65,11 +65,6 @@ def test_a_study_says_which_differences_it_detects():
     text = power(compare([[36.0, 37.0, 36.5], [36.4, 36.9, 36.0]]))
     assert re.fullmatch(r"This study detects 1\.\d to 1\.\d BLEU with a power of 80 %\.", text)
     assert power(compare([[36.0], [36.0]])) == ""
-
-
-def test_pairs_are_counted_by_verdict():
-    pairs = compare([[36.0, 37.0], [36.4, 36.8], [46.1, 47.1]]).differences
-    assert tally(pairs, 0.5) == "Pairs of rows: 2 differ, 0 equal, 1 undecided."
 
 
 def test_bleu_is_compared_on_all_held_out_sentences(sweep, undrawn):

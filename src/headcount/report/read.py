@@ -63,9 +63,7 @@ def _read_directory(directory: Path, tuned: str | None, text: str | None) -> Swe
         every = runs
         runs, tried, together = tune(every, tuned, of_seeds)
         of_seeds, left_out = (*of_seeds, *together), [run for run in every if run not in runs]
-    design, notes = _design(runs[0]), []
-    if any(_design(run) != design for run in runs):
-        notes.append(f"The runs do not all name the same study; this report takes that of {runs[0].name}.")
+    design, notes = Design.of(runs[0].config), list[str]()
     if corpora:
         notes.append(
             "Each seed has a corpus of its own, with test sentences of its own: the verdicts are on corpora of this "
@@ -153,12 +151,9 @@ def _own_corpora(runs: Sequence[RunResult], groups: dict[str, list[RunResult]]) 
     seeds = {run.seed for run in runs}
     if not len({(run.seed, run.key(CORPUS)) for run in runs}) == len(seeds) == len(groups) > 1:
         return False
-    # They are of other sentences: else it is one test set, of which the sentences are drawn once.
-    tested = [next(filter(None, (_known(run, "test") for run in own)), None) for own in groups.values()]
-    known = [lines for lines in tested if lines is not None]
     # With one run on each, the seeds may differ by chance, as where two corpora are compared by a run of each.
     several = any(len(own) > 1 for own in groups.values())
-    return len(set(known)) == len(known) and (several or all(within(name, CORPUS) for name in differing_settings(runs)))
+    return several or all(within(name, CORPUS) for name in differing_settings(runs))
 
 
 def _alike(runs: Sequence[RunResult], value: Callable[[RunResult], Any], words: str) -> Any:
@@ -171,7 +166,3 @@ def _alike(runs: Sequence[RunResult], value: Callable[[RunResult], Any], words: 
             first = runs[values.index(usual[0][0])]
             raise InputError(f"{first.directory} and {run.directory} {words.format(f'{usual[0][0]} and {each}')}")
     return usual[0][0] if usual else values[0]
-
-
-def _design(run: RunResult) -> Design:
-    return replace(Design.of(run.config), arm=None)  # which is the row's own
