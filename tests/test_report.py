@@ -308,7 +308,7 @@ BAD = {
     "no runs": (("sweep=empty",), "sweep=empty: holds no run"),
     "a file": (("sweep=file",), "file: not a file of kept runs"),
     "output": (("sweep=sweep", "output=file"), "file/plots: Not a directory"),
-    "output of what is kept": (("sweep=sweep", "keep=file"), "file/runs.parquet: Not a directory"),
+    "output of what is kept": (("sweep=sweep", "keep=file"), "file: File exists"),
     "no margin": (("sweep=sweep", "~margin.loss"), "margin.loss: is missing; give it a value"),
     "another margin": (("sweep=sweep", "+margin.chrf=1"), "margin.chrf: no such setting; there are bleu"),
     "endless margin": (("sweep=sweep", "margin.bleu=inf"), "margin.bleu=inf: must be less than inf"),

@@ -49,7 +49,7 @@ def pairs(study: Study) -> Section | None:
         deviation = f"deviation {deviations(loss, 4)} from run to run"
         text = f"By validation loss, in nats a token, over {over} ({method(loss)}; {deviation})."
         blocks += [f"{text} {tally(loss.differences, margins.loss)}", _table(study, loss, margins.loss, 4, False)]
-    return Section("Every pair of rows", tuple(blocks))
+    return Section("Every pair of rows", (*blocks, ONE_VARIANCE))
 
 
 def method(comparison: Comparison) -> str:
@@ -75,7 +75,7 @@ def _table(study: Study, comparison: Comparison, within: float, digits: int, hig
         )
         for each, pooled in zip(comparison.differences, by_one_variance(comparison).differences, strict=True)
     ]
-    return markdown_table(headers, cells, words=(0, 1), note=ONE_VARIANCE)
+    return markdown_table(headers, cells, words=(0, 1))
 
 
 def _over(endpoint: Endpoint) -> str:
