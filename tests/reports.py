@@ -36,18 +36,11 @@ def job(heads: int, seed: int) -> str:
 
 
 def study_of(folder: Path) -> Study:
-    return Study.of(read_sweep(folder), 0.3, 100, MARGINS)
+    return Study.of(read_sweep(folder), 100, MARGINS)
 
 
 def page_of(folder: Path) -> Page:
     return make_page(study_of(folder))
-
-
-def page_with(folder: Path, **changes) -> Page:
-    """The page where every run of a sweep has other figures."""
-    for path in folder.glob("*/metrics.json"):
-        edit(path, **changes)
-    return page_of(folder)
 
 
 def rows_of(folder: Path) -> list[str]:

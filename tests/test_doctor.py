@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from conftest import command, failed
 
-from headcount.doctor.checks import CHECKS, FUNCTION_WORDS, diagnose, report, shown, swapped
+from headcount.doctor.checks import CHECKS, FUNCTION_WORDS, diagnose, report, swapped
 from headcount.doctor.evidence import Evidence, Pairs
 from headcount.grammar import Grammar
 
@@ -149,14 +149,6 @@ def test_the_function_words_of_a_language_are_its_own():
         for other in FUNCTION_WORDS.keys() - {code}:
             found = swapped(Evidence((f"{code}_XX", other), {"train": Pairs([text] * 5, [FUNCTION_WORDS[other]] * 5)}))
             assert found == {"train": 1.0}, (code, other)
-
-
-@pytest.mark.parametrize(
-    ("value", "unit", "text"),
-    [(0.012, "%", "1.2 %"), (0.9732, "%", "97.3 %"), (0.7148, "times", "0.715 times"), (math.nan, "", "nan")],
-)
-def test_a_figure_is_shown_with_its_unit(value, unit, text):
-    assert shown(value, unit) == text
 
 
 @pytest.mark.medium

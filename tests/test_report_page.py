@@ -5,16 +5,13 @@ import re
 import shutil
 from html.parser import HTMLParser
 
-import numpy as np
 import pandas as pd
 import pytest
-from reports import ROWS, edit, job, page_of, table_of_section
-from sweeps import sentences, write_sweep
+from reports import ROWS, edit, page_of
+from sweeps import write_sweep
 
 from headcount.report.page import Marked, Page, Section, View, code, escaped, html, markdown, markdown_table, write
-from headcount.report.sections.translations import sentence_bleu, sentence_gaps
 from headcount.report.views import curve, forest, graph, heat_map, ranked
-from headcount.statistics.bootstrap import sentence_counts
 
 EVIL = "</script><b>a|b_c_ *d* [x](javascript:1) `e`</b>"
 TABLE = pd.DataFrame(
@@ -37,7 +34,7 @@ VIEWS = {  # the chart, and texts in their order
     "heat map": (heat_map(HALF, x="column", y="the.label", value="value", text="text", faint="weak"), ["b", "a"]),
     "ranked": (ranked(HALF, label="the.label", value="value"), ["b", EVIL[:3], "a"]),
     "ranked, chosen": (ranked(TABLE, label="the.label", value="value", **ENDS, choose="kind"), ["b", EVIL[:3], "a"]),
-    "curve": (curve(TABLE, x="value", y="high", colour="kind", log=False), ["zero", "mean"]),
+    "curve": (curve(TABLE, x="value", y="high", colour="kind"), ["zero", "mean"]),
     "forest": (forest(HALF, label="the.label", value="value", **ENDS, at=None), ["b", "a", EVIL[:3]]),
     "graph": (graph(NODES, EDGES), ["p", "q", "r"]),
 }
@@ -137,31 +134,6 @@ def test_escaped_text_is_shown_unchanged(text):
     assert shown.strip() == f"<p>{text.replace('&', '&amp;').replace('>', '&gt;')}</p>".replace("\n", " ")
 
 
-def test_the_primary_endpoint_comes_first(sweep, undrawn):
-    """A frame shows the first columns of a wide table; the rest scrolls."""
-    assert table_of_section(page_of(sweep), "Results").headers[1] == "BLEU on valid + test"
-
-
-def test_sentence_bleu_by_hand():
-    counts = sentence_counts(
-        ["der Hund sieht den Kater", "der Hund", "x y", ""], ["der Hund sieht den Kater"] * 4, "13a"
-    )
-    whole, short, wrong, empty = sentence_bleu(counts)
-    assert whole == pytest.approx(100)
-    # 2 of 2 words and 1 of 1 pairs match; with one more of all, every precision is 1: brevity alone counts.
-    assert short == pytest.approx(100 * np.exp(1 - 5 / 2))
-    assert (wrong, empty) == (0, 0)
-
-
-def test_a_gap_is_between_the_nearest_runs():
-    texts = ("der Hund sieht den Kater", "x")
-    right, wrong = (sentence_counts([text], ["der Hund sieht den Kater"], "13a") for text in texts)
-    same, none, mixed = [right, right], [wrong, wrong], [right, wrong]
-    assert sentence_gaps(same, none) == pytest.approx(100)
-    assert sentence_gaps(none, same) == pytest.approx(-100)
-    assert sentence_gaps(same, mixed) == sentence_gaps(mixed, none) == 0
-
-
 @pytest.mark.medium
 def test_a_measure_can_be_chosen(sweep, undrawn):
     known = ["BLEU on valid + test", "valid BLEU", "valid chrF", "validation loss, nats", "test BLEU", "test chrF"]
@@ -171,34 +143,18 @@ def test_a_measure_can_be_chosen(sweep, undrawn):
         (choice,) = json.loads(view.spec)["params"]
         return choice["bind"]["options"]
 
-    assert options("differences") == [*known, "brevity penalty"]
-    assert options("quality")[:8] == [*known, "length ratio", "brevity penalty"]
-    assert all(name.startswith("BLEU, ") for name in options("quality")[8:])
+    assert options("differences") == known
+    assert options("quality")[:7] == [*known, "length ratio"]
+    assert all(name.startswith("BLEU, ") for name in options("quality")[7:])
     for path in sweep.glob("*/metrics.json"):
         edit(path, valid__loss=None)
     assert known[3] not in options("quality")
 
 
-@pytest.mark.medium
-def test_translations_that_differ_in_all_runs(sweep, undrawn):
-    title = "Translations that differ"
-    table = table_of_section(page_of(sweep), title)
-    assert table.headers == ["reference", "4", "1", "gap"]
-    gaps = [float(line[-1]) for line in table.cells]
-    assert gaps == sorted(gaps, reverse=True)
-    assert min(gaps) > 0
-    lines = sentences(30)
-    (sweep / job(4, 1) / "test.src.en").write_text("".join(f"source {line}\n" for line in lines), encoding="utf-8")
-    (sweep / job(4, 1) / "valid.src.en").write_text("".join("source\n" for _ in lines), encoding="utf-8")
-    table = table_of_section(page_of(sweep), title)
-    assert table.headers[0] == "source"
-    assert all(source in ("source", f"source {reference}") for source, reference, *_ in table.cells)
-
-
 def test_without_anything_to_show_a_section_is_absent(tmp_path, undrawn):
     folder = write_sweep(tmp_path / "one", {4: 0.2}, seeds=(1, 2), lines=20, study=None)
     titles = {section.title for section in page_of(folder).sections}
-    assert not titles & {"Translations that differ", "Every pair of rows"}
+    assert "Every pair of rows" not in titles
     assert "There is a single row" in markdown(page_of(folder))
 
 

@@ -1,12 +1,11 @@
 """Report on a sweep."""
 
 import logging
-import math
 import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
@@ -25,7 +24,6 @@ class Settings:
     output: str | None
     keep: str | None
     text: str | None
-    effect: Annotated[float, Gt(0), Lt(math.inf)]
     resamples: Annotated[int, Ge(100)]
     margin: dict[str, Any]  # headcount.report.study.Margins
     tuned: str | None

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headcount.errors import InputError
 from headcount.evaluation.metrics import tokenizer_of
 from headcount.report.rows import grouped
-from headcount.report.runs import RunResult, Sweep, finite
+from headcount.report.runs import RunResult, Sweep
 from headcount.statistics.bootstrap import Floats, bleu_of, bootstrapped_bleu, sentence_counts
 from headcount.statistics.comparison import ERROR, Comparison, compare, interaction, sentence_variance
 
@@ -43,17 +42,14 @@ class Endpoint:
 
 def bleu_endpoint(sweep: Sweep, resamples: int) -> Endpoint:
     """BLEU of all runs on the splits whose text all of them have, and its comparison; without such text on test, the
-    test BLEU of metrics.json. resamples: of the sentences. Raises InputError for a signature that is not known."""
+    test BLEU of metrics.json. resamples: of the sentences."""
     splits, flags = _complete_splits(sweep)
     corpora = len({run.seed for run in sweep.runs}) if sweep.corpora else 1
     if "test" not in splits:
         flags += [] if sweep.corpora else [UNSAMPLED]
         scores = [row.figures("test.bleu") for row in sweep.rows]
         return Endpoint(("test",), 0, scores, (), (), compared(sweep, scores, (), 0), tuple(flags), corpora)
-    try:
-        tokenizer = tokenizer_of(str(sweep.runs[0].figure("test.signature.bleu")))
-    except InputError as error:
-        raise InputError(f"{sweep.runs[0].directory / 'metrics.json'}: {error}; evaluate the runs again") from error
+    tokenizer = tokenizer_of(sweep.runs[0].figure("test.signature.bleu"))
     counts = [[_counts(run, splits, tokenizer, flags) for run in row.runs] for row in sweep.rows]
     scores = [[float(bleu_of(run.sum(axis=0))) for run in row] for row in counts]
     sentences = round(np.mean([len(run) for row in counts for run in row]))
@@ -93,21 +89,19 @@ def _resampled(sweep: Sweep, counts: Sequence[Sequence[Floats]], number: int) ->
 
 
 def _complete_splits(sweep: Sweep) -> tuple[list[str], list[str]]:
-    """The splits on which all runs have BLEU and text, in the order of the first run, and a flag for each other one
-    that some run has."""
+    """The splits of which all runs have both texts, in the order of the first run, and a flag for each other one that
+    some run has."""
     complete, flags = [], []
-    for split in dict.fromkeys(name for run in sweep.runs for name in run.metrics):
-        lacking = {
-            f"{split}.bleu": [run.name for run in sweep.runs if not finite(run.figure(f"{split}.bleu"))],
-            f"references ({split}.ref)": [run.name for run in sweep.runs if split not in run.references],
-            f"translations ({split}.hyp)": [run.name for run in sweep.runs if split not in run.hypotheses],
-        }
-        if not any(lacking.values()):
+    for split in dict.fromkeys(name for run in sweep.runs for name in (*run.hypotheses, *run.references)):
+        lacking = [run.name for run in sweep.runs if split not in run.references or split not in run.hypotheses]
+        if lacking:
+            more = f" and {len(lacking) - 1} other runs" if len(lacking) > 1 else ""
+            flags.append(
+                f"The verdicts on BLEU do not use the {split} sentences: no {split}.ref or {split}.hyp of "
+                f"{lacking[0]}{more}."
+            )
+        else:
             complete.append(split)
-        elif len(lacking[f"{split}.bleu"]) < len(sweep.runs):
-            what, (first, *others) = next(each for each in lacking.items() if each[1])
-            more = f" and {len(others)} other runs" if others else ""
-            flags.append(f"The verdicts on BLEU do not use the {split} sentences: no {what} of {first}{more}.")
     return complete, flags
 
 

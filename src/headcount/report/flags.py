@@ -31,9 +31,6 @@ def flagged(sweep: Sweep) -> list[str]:
         elif max(map(max, values)) > min(map(min, values)) * (1 + CONSTANT):
             means = listed([f"{mean(figures)} ({row.label})" for row, figures in zip(rows, values, strict=True)])
             lines.append(f"{path} should be constant, but is not: {means}.")
-    same = all(len(set(row.figures("test.bleu"))) == 1 for row in rows)
-    if same and any(len(row.runs) > 1 for row in rows):
-        lines.append("All runs of a row have exactly the same test BLEU, in every row, as if the seed had no effect.")
     if not all(rows[0].same_pieces(row) for row in rows):
         lines.append("The rows have different vocabularies: losses are compared where they have the same one.")
     for path in ("hardware", "train.precision", "versions"):

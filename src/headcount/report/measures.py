@@ -46,17 +46,10 @@ def measures(study: Study) -> list[Measure]:
     if endpoint.counts:
         lengths = [[run.sum(axis=0)[-2:].tolist() for run in row] for row in endpoint.counts]
         ratios = [[length / reference for length, reference in row] for row in lengths]
-        penalties = [[brevity_penalty(*each) for each in row] for row in lengths]
         found.append(Measure("length ratio", ratios, study.compare(ratios), None))
-        found.append(Measure("brevity penalty", penalties, study.compare(penalties)))
         for name, each in by_length(endpoint.counts).items():
             found.append(Measure(f"BLEU, {name} tokens", each, study.compare(each, percent=True), None))
     return [found[0], *(each for each in found[1:] if each.name != endpoint.name)]  # which may be that of a split
-
-
-def brevity_penalty(length: float, reference: float) -> float:
-    """The factor of BLEU for translations that are too short (Papineni et al. 2002)."""
-    return float(np.exp(min(0.0, 1 - reference / length))) if length else 0.0
 
 
 def by_length(rows: Sequence[Sequence[Floats]]) -> Mapping[str, Scores]:

@@ -11,9 +11,8 @@ from typing import Any
 import pandas as pd
 
 from headcount.data.corpora.text import read_lines
-from headcount.errors import InputError, reason
+from headcount.errors import InputError
 from headcount.evaluation.metrics import PRIMARY
-from headcount.files import read_bytes
 from headcount.report.rows import differing_settings, grouped, make_rows, natural_order, parsed, tune
 from headcount.report.runs import CORPUS, Config, RunResult, Sweep, Unfinished, finite
 from headcount.run.directory import is_finished, read_metrics, read_settings
@@ -21,18 +20,16 @@ from headcount.run.kept import unpack
 from headcount.run.sweep import begun_jobs, read_plan, why_unfinished
 from headcount.settings import Design, at, named_by, within
 
-MOST_TEXT = 2**28  # bytes of translations, or of curves
 SIGNATURE = f"test.signature.{PRIMARY}"
-NEEDED = ("seed", f"test.{PRIMARY}", SIGNATURE)  # figures of every finished run
 ELSE = "so their scores can't be compared; make a sweep directory of each"
 
 
 def read_sweep(path: Path, tuned: str | None = None, text: str | None = None) -> Sweep:
     """All runs of a directory, or of a file of kept runs.
 
-    tuned: a setting of which each row keeps the value with the lowest validation loss. text: a directory with both
-    sides of each held-out split, such as test.en and test.de (plain or .gz), for runs that lack references or sources.
-    Raises InputError if no run is finished, a file is damaged, or runs were tested on different text.
+    tuned: a setting of which each row keeps the value with the lowest validation loss. text: a directory with the
+    references of each held-out split, such as test.de (plain or .gz), for runs that lack them. Raises InputError if no
+    run is finished, a file is damaged, or runs were tested on different text.
     """
     if path.is_dir():
         return _read_directory(path, tuned, text)
@@ -66,9 +63,7 @@ def _read_directory(directory: Path, tuned: str | None, text: str | None) -> Swe
         every = runs
         runs, tried, together = tune(every, tuned, of_seeds)
         of_seeds, left_out = (*of_seeds, *together), [run for run in every if run not in runs]
-    design, notes = _design(runs[0]), []
-    if any(_design(run) != design for run in runs):
-        notes.append(f"The runs do not all name the same study; this report takes that of {runs[0].name}.")
+    design, notes = Design.of(runs[0].config), list[str]()
     if corpora:
         notes.append(
             "Each seed has a corpus of its own, with test sentences of its own: the verdicts are on corpora of this "
@@ -76,13 +71,6 @@ def _read_directory(directory: Path, tuned: str | None, text: str | None) -> Swe
         )
     given = {job: {named_by(word): parsed(word.partition("=")[2]) for word in words} for job, words in jobs.items()}
     rows, label, repeated = make_rows(runs, given, design, of_seeds, notes)
-    references = {} if corpora else runs[0].references
-    sources = {
-        split: found
-        for split, lines in references.items()
-        for run in reversed(runs)
-        if len(found := run.sources.get(split, ())) == len(lines)
-    }
     return Sweep(
         directory=directory,
         jobs=len(jobs),
@@ -91,8 +79,6 @@ def _read_directory(directory: Path, tuned: str | None, text: str | None) -> Swe
         unfinished=unfinished,
         differing=differing_settings(runs),
         corpora=corpora,
-        references=references,
-        sources=sources,
         notes=tuple(notes),
         left_out=(*repeated, *left_out),
         tried=tried,
@@ -100,56 +86,33 @@ def _read_directory(directory: Path, tuned: str | None, text: str | None) -> Swe
 
 
 def _read_run(name: str, directory: Path, text: str | None) -> RunResult | Unfinished:
-    config_path, path = directory / "config.yaml", directory / "metrics.json"
+    config_path = directory / "config.yaml"
     if not is_finished(directory) or not config_path.is_file():
         return Unfinished(name, why_unfinished(directory))
     metrics, config = read_metrics(directory), read_settings(config_path)
-    for needed in NEEDED:
-        value = at(metrics, needed)
-        good = value is not None if needed == SIGNATURE else finite(value)
-        if not good or (needed == "seed" and value != int(value)):
-            raise InputError(
-                f"{path}: has no {needed}, although the run is marked as finished; move the file away, and start the "
-                "sweep again"
-            )
-    if not isinstance(at(metrics, "test.contrastive") or {}, dict):
-        raise InputError(f"{path}: test.contrastive is no group of figures; evaluate the run again")
     splits = [split for split in metrics if finite(at(metrics, f"{split}.{PRIMARY}"))]
     texts = [
         {split: lines for split in splits if (lines := _text(directory, config, split, kind, text))}
-        for kind in ("hyp", "ref", "src")
+        for kind in ("hyp", "ref")
     ]
     return RunResult(name, directory, config, metrics, _curves(directory / "logs" / "metrics.csv"), *texts)
 
 
 def _text(directory: Path, config: Config, split: str, kind: str, text: str | None) -> list[str] | None:
-    """The lines of <split>.<kind>.<language>, None if there is no such file. kind: hyp, ref or src; the latter two may
-    be those of <split>.<language> in `text`."""
-    language = at(config, "data.source" if kind == "src" else "data.target")
-    found = sorted(directory.glob(f"{split}.{kind}.*"))
-    # A copy of somebody's, such as test.hyp.bak, is not what the run wrote; but not every config has the language.
-    own = [path for path in found if path.name.endswith(f".{language}")]
+    """The lines of <split>.<kind>.<language>, None if there is no such file. kind: hyp or ref; the latter may be those
+    of <split>.<language> in `text`."""
+    found = next(directory.glob(f"{split}.{kind}.*"), None)
     if found or text is None or kind == "hyp":
-        return _lines((own or found)[0]) if found else None
-    path = Path(text, f"{split}.{language}")
+        return read_lines(found) if found else None
+    path = Path(text, f"{split}.{at(config, 'data.target')}")
     return read_lines(path if path.is_file() else f"{path}.gz")
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return read_bytes(path, MOST_TEXT).decode().removesuffix("\n").split("\n")
-    except (ValueError, OSError) as error:
-        raise InputError(f"{path}: not UTF-8 text ({reason(error)})") from error
 
 
 def _curves(path: Path) -> pd.DataFrame:
     """The numbers of Lightning's CSV; a cell that is none is not a number."""
     if not path.is_file() or not path.stat().st_size:
         return pd.DataFrame()
-    try:
-        table = pd.read_csv(path, dtype=str, encoding_errors="replace", on_bad_lines="skip")
-    except (ValueError, OSError) as error:
-        raise InputError(f"{path}: no learning curves ({reason(error)})") from error
+    table = pd.read_csv(path, dtype=str, encoding_errors="replace", on_bad_lines="skip")
     return table.apply(pd.to_numeric, errors="coerce")
 
 
@@ -188,12 +151,9 @@ def _own_corpora(runs: Sequence[RunResult], groups: dict[str, list[RunResult]]) 
     seeds = {run.seed for run in runs}
     if not len({(run.seed, run.key(CORPUS)) for run in runs}) == len(seeds) == len(groups) > 1:
         return False
-    # They are of other sentences: else it is one test set, of which the sentences are drawn once.
-    tested = [next(filter(None, (_known(run, "test") for run in own)), None) for own in groups.values()]
-    known = [lines for lines in tested if lines is not None]
     # With one run on each, the seeds may differ by chance, as where two corpora are compared by a run of each.
     several = any(len(own) > 1 for own in groups.values())
-    return len(set(known)) == len(known) and (several or all(within(name, CORPUS) for name in differing_settings(runs)))
+    return several or all(within(name, CORPUS) for name in differing_settings(runs))
 
 
 def _alike(runs: Sequence[RunResult], value: Callable[[RunResult], Any], words: str) -> Any:
@@ -206,11 +166,3 @@ def _alike(runs: Sequence[RunResult], value: Callable[[RunResult], Any], words: 
             first = runs[values.index(usual[0][0])]
             raise InputError(f"{first.directory} and {run.directory} {words.format(f'{usual[0][0]} and {each}')}")
     return usual[0][0] if usual else values[0]
-
-
-def _design(run: RunResult) -> Design:
-    try:
-        return replace(Design.of(run.config), arm=None)  # which is the row's own
-    except InputError as error:
-        path = run.directory / "config.yaml"
-        raise InputError("\n".join(f"{path}: {line}" for line in str(error).split("\n"))) from error

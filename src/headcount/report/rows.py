@@ -37,10 +37,13 @@ def make_rows(
                 f"The runs of {name} differ in more than their seed: {', '.join(differing)}. Their spread is not that "
                 "of seeds alone."
             )
-        settings = told[own[0].name]
-        value = next(iter(settings.values())) if len(settings) == 1 else None
-        rows.append(Row(name, value, tuple(kept[seed] for seed in sorted(kept)), settings))
-    return tuple(sorted(rows, key=lambda row: (*by_size(row.value), natural_order(row.label)))), label, repeated
+        rows.append(Row(name, tuple(kept[seed] for seed in sorted(kept)), told[own[0].name]))
+    return tuple(sorted(rows, key=_place)), label, repeated
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    """A sort key of rows: by the first setting that names them, then by the others."""
+    return *by_size(next(iter(row.settings.values()), None)), natural_order(row.label)
 
 
 def _named(
@@ -72,8 +75,6 @@ def _named(
         seeds = {job: finished[job].seed if job in finished else jobs[job].get("seed") for job in told}
         alike = {(key_of(values[job]), seeds[job]) for job in told}
         if len(alike) == len({(key_of(values[job]), seeds[job], key_of(own)) for job, own in told.items()}):
-            if not any(job in finished and value is not None for job, value in values.items()):
-                notes.append(f"The study varies {varied}, but no run has this setting.")
             return {job: {varied: value} for job, value in values.items()}, design.label
         notes.append(f"The runs vary more than {varied}, so each combination of settings is a row.")
     return told, varying[0].rpartition(".")[2] if len(varying) == 1 else None
@@ -138,8 +139,8 @@ def tune(
     tried, see `Sweep.tried`; and the settings that follow this one, and itself.
 
     Values are compared by means over the seeds that all of them have; a run that diverged counts as infinite. of_seeds:
-    settings that go with the seed. Raises InputError if no run has the setting, no row has two values of it, two
-    values have no seed in common, or no value of a row has a loss.
+    settings that go with the seed. Raises InputError if no run has the setting, no row has two values of it, or the
+    values of a row have no seed in common.
     """
     if all(setting not in run.settings for run in runs):
         raise InputError(f"tuned={setting}: no run has this setting; name one of config.yaml, such as optimizer.lr")
@@ -164,16 +165,11 @@ def _tried(runs: Sequence[RunResult], setting: str) -> tuple[pd.DataFrame, list[
     table = pd.DataFrame({setting: [*map(typed, values)], "seed": [run.seed for run in runs], "loss": losses})
     known = table.pivot_table(index=setting, columns="seed", values="loss", sort=False).dropna(axis=1)
     seeds = ", ".join(map(str, sorted(known.columns)))
-    if not seeds:
-        raise InputError(
-            f"tuned={setting}: the runs like {runs[0].name} have no seed that was trained with all of "
-            f"{', '.join(known.index)}; train one seed with each"
-        )
     means = known.mean(axis=1)
-    if np.isinf(means).all():
+    if not seeds or np.isinf(means).all():
         raise InputError(
-            f"tuned={setting}: no value of the runs like {runs[0].name} has a validation loss in all of the seeds "
-            f"{seeds}, so none can be chosen; train these again, or remove their folders"
+            f"tuned={setting}: the runs like {runs[0].name} have no seed with a validation loss at each of "
+            f"{', '.join(known.index)}, so none can be chosen; train one seed with each"
         )
     best, choice = means.idxmin(), dict.fromkeys(means.index, "")
     ends = {means.index[0]: ", the smallest", means.index[-1]: ", the largest"} if all(map(finite, values)) else {}

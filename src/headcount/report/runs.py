@@ -33,7 +33,7 @@ class RunResult:
     """A finished run.
 
     curves: its log as a table, empty if there is none. hypotheses: the lines of each held-out split, such as valid and
-    test, that has the file. references, sources: the same; references are from any run on the same corpus.
+    test, that has the file. references: the same, from any run on the same corpus.
     """
 
     name: str
@@ -43,7 +43,6 @@ class RunResult:
     curves: pd.DataFrame
     hypotheses: Mapping[str, Sequence[str]]
     references: Mapping[str, Sequence[str]]
-    sources: Mapping[str, Sequence[str]]
 
     @property
     def seed(self) -> int:
@@ -72,11 +71,9 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Row:
-    """Runs that differ only in their seed. value: of the setting that varies, if there is one such setting. settings:
-    those that name the row, with their values."""
+    """Runs that differ only in their seed. settings: those that name the row, with their values."""
 
     label: str
-    value: Any
     runs: tuple[RunResult, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -99,10 +96,10 @@ class Sweep:
     """A directory of runs, read.
 
     jobs: the number of jobs. differing: the settings in which finished runs differ. corpora: whether each seed has a
-    corpus of its own, with test sentences of its own. references, sources: of each held-out split, from any run that
-    has them; empty with such corpora. notes: warnings for the reader. left_out: the finished runs of no row: with the
-    seed of another run, or a value that their row did not choose. tried: of a setting that each row chose for itself, a
-    line for each value: it, the mean of the loss, whether it is chosen, the seeds, and the name of a run of the row.
+    corpus of its own, with test sentences of its own. notes: warnings for the reader. left_out: the finished runs of no
+    row: with the seed of another run, or a value that their row did not choose. tried: of a setting that each row chose
+    for itself, a line for each value: it, the mean of the loss, whether it is chosen, the seeds, and the name of a run
+    of the row.
     """
 
     directory: Path
@@ -112,8 +109,6 @@ class Sweep:
     unfinished: tuple[Unfinished, ...]
     differing: tuple[str, ...]
     corpora: bool
-    references: Mapping[str, Sequence[str]]
-    sources: Mapping[str, Sequence[str]]
     notes: tuple[str, ...]
     left_out: tuple[RunResult, ...] = ()
     tried: pd.DataFrame | None = None

@@ -37,28 +37,25 @@ class Margins:
 class Study:
     """A sweep and its primary endpoint.
 
-    effect: the BLEU difference that the study should detect. margins: rows that differ by less are equal. planned: the
-    contrasts that were named before the runs, each of two rows by their labels.
+    margins: rows that differ by less are equal. planned: the contrasts that were named before the runs, each of two
+    rows by their labels.
     """
 
     sweep: Sweep
     endpoint: Endpoint
     margins: Margins
-    effect: float
     planned: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, sweep: Sweep, effect: float, resamples: int, margins: Margins, named: Mapping[str, Any] | None = None
-    ) -> "Study":
+    def of(cls, sweep: Sweep, resamples: int, margins: Margins, named: Mapping[str, Any] | None = None) -> "Study":
         """The study of a sweep. resamples: of the held-out sentences. named: contrasts, see `planned`. Raises
-        InputError, as `bleu_endpoint` does, and for a contrast that is not of two rows."""
+        InputError for a contrast that is not of two rows."""
         labels = [row.label for row in sweep.rows]
         for name, rows in (named or {}).items():
             if not isinstance(rows, list) or len(rows) != 2 or rows[0] == rows[1] or not {*map(str, rows)} <= {*labels}:
                 raise InputError(f"planned.{name}={typed(rows)}: must be two rows; the sweep has {', '.join(labels)}")
         planned = {name: tuple(map(str, rows)) for name, rows in (named or {}).items()}
-        return cls(sweep, bleu_endpoint(sweep, resamples), margins, effect, planned)
+        return cls(sweep, bleu_endpoint(sweep, resamples), margins, planned)
 
     @property
     def rows(self) -> tuple[Row, ...]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from headcount.statistics.comparison import Comparison, Difference
-from headcount.statistics.planning import detectable, plans
+from headcount.statistics.planning import detectable
 
 ONE_SEED = "With one seed a row, this holds for these runs only; the spread between seeds is unknown."
 
@@ -37,7 +37,8 @@ def tally(differences: Sequence[Difference], within: float) -> str:
 
 
 def summary(comparison: Comparison, labels: Sequence[str], measure: str, within: float) -> str:
-    """The row with the highest mean and its verdict against each other row. measure: such as test BLEU."""
+    """The row with the highest mean and its verdict against each other row; only how many pairs differ where none of
+    them has that row. measure: such as test BLEU."""
     if len(labels) < 2:
         return "There is a single row, so there is nothing to compare."
     best = max(range(len(labels)), key=comparison.means.__getitem__)
@@ -46,31 +47,25 @@ def summary(comparison: Comparison, labels: Sequence[str], measure: str, within:
         if best in (pair.first, pair.second):
             others[pair.verdict(within)].append(quoted(labels[pair.first + pair.second - best]))
     name, mean = quoted(labels[best]), f"{comparison.means[best]:.1f}"
-    text = [f"{name} has the highest {measure}, {mean}, and is above {listed(others['differ'])}."]
     if not comparison.differences:
         return f"{name} has the highest {measure}, {mean}. With one seed a row and no text, its error is unknown."
-    if not others["differ"]:
-        text = [f"No row differs from {name}, which has the highest {measure}, {mean}."]
-    if others["equal"]:
-        text.append(f"Equal within {within:g} BLEU: {listed(others['equal'])}.")
-    if others["undecided"]:
-        text.append(f"Undecided: {listed(others['undecided'])}.")
+    if others["differ"]:
+        text = [f"{name} has the highest {measure}, {mean}, and is above {listed(others['differ'])}."]
+        if others["equal"]:
+            text.append(f"Equal within {within:g} BLEU: {listed(others['equal'])}.")
+        if others["undecided"]:
+            text.append(f"Undecided: {listed(others['undecided'])}.")
+    elif any(pair.differs for pair in comparison.differences):
+        text = [f"The row with the highest {measure} differs from no other.", tally(comparison.differences, within)]
+    else:
+        text = [f"No two rows differ in {measure}.", tally(comparison.differences, within)]
     return " ".join([*text, *([] if comparison.spread else [ONE_SEED])])
 
 
-def needed(comparison: Comparison, effect: float) -> str:
-    """The smallest differences in BLEU that this study detects, and the seeds a row that detect one of `effect`; empty
-    for one row, or one seed a row."""
-    known, found = plans(comparison), detectable(comparison)
-    if known is None or len(comparison.means) < 2:
-        return ""
-    power = f"This study detects {min(found):.1f} to {max(found):.1f} BLEU with a power of 80 %. " if found else ""
-    about, least, most = ("more" if math.isinf(n := plan.seeds_needed(effect)) else f"{n:g}" for plan in known)
-    seeds = f"{effect:g} BLEU takes {about} seeds a row (95 % interval: {least} to {most})."
-    if least == "more":
-        seeds = f"For {effect:g} BLEU no number of seeds is enough on these sentences."
-    explained = " The draw of sentences alone explains the spread of these runs."
-    return f"{power}{seeds}{explained if known[0].sampling_explains_all else ''}"
+def power(comparison: Comparison) -> str:
+    """The smallest differences in BLEU that this study detects; empty if a row has one seed."""
+    found = detectable(comparison)
+    return f"This study detects {min(found):.1f} to {max(found):.1f} BLEU with a power of 80 %." if found else ""
 
 
 def deviations(comparison: Comparison, digits: int) -> str:

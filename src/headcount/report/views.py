@@ -117,16 +117,14 @@ def curve(
     colour: Column = None,
     low: Column = None,
     high: Column = None,
-    log: bool = False,
     **shown: Unpack[Shown],
 ) -> Chart:
-    """A curve for each value of the column `colour`, with a band from low to high. log: whether x is logarithmic.
+    """A curve for each value of the column `colour`, with a band from low to high.
 
     A click in the legend picks curves.
     """
     frame, base = _base(table, shown, x=x, y=y, colour=colour, low=low, high=high)
-    across = alt.X("x:Q", scale=alt.Scale(type="log", nice=False) if log else alt.Scale(zero=False)).title(x)
-    base = base.encode(across)
+    base = base.encode(alt.X("x:Q", scale=alt.Scale(zero=False)).title(x))
     up = alt.Y("y:Q").scale(zero=False).title(y)
     marks = [(base.mark_line().encode(up), 1.0), (base.mark_circle(size=30).encode(up), 1.0)]
     if low and high:

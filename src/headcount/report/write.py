@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from headcount.command_lines import command_anywhere
-from headcount.errors import InputError, reason
+from headcount.errors import InputError
 from headcount.files import write_text
 from headcount.report.flags import NOTHING, flagged, unlike
 from headcount.report.page import Page, Section, View, code, escaped, guarded, markdown, write
@@ -18,20 +18,18 @@ from headcount.report.sections.contrastive import contrastive
 from headcount.report.sections.effects import effects
 from headcount.report.sections.pairs import contrasts, pairs
 from headcount.report.sections.results import curves, quality, results, runs, settings, tuning
-from headcount.report.sections.translations import translations
 from headcount.report.study import Margins, Study
 from headcount.report.verdicts import summary
 from headcount.run import kept
 from headcount.run.sweep import PLAN
 from headcount.settings import at, flatten
 
-SECTIONS = (results, tuning, quality, effects, contrasts, pairs, contrastive, curves, translations, runs, settings)
+SECTIONS = (results, tuning, quality, effects, contrasts, pairs, contrastive, curves, runs, settings)
 
 # The files of each finished run that a report and `is_finished` read.
 KEPT = ("config.yaml", "metrics.json", "logs/metrics.csv", "*.hyp.*")
 # They belong to the corpus, so only those of the built-in one are kept.
 REFERENCES = ("*.ref.*",)
-SOURCES = ("*.src.*",)  # read where all runs share a corpus
 BUILT_IN = ("grammar", "copy")
 # Columns of results.csv, beside those of the metrics.
 COST = ("parameters", "operations_per_token", "train.steps", "train.seconds", "train.tokens_per_second")
@@ -42,7 +40,6 @@ WEIGHTS = ("weights.scored", "weights.valid_loss.average", "weights.valid_loss.l
 def report(
     sweep: str,
     output: str | None,
-    effect: float,
     resamples: int,
     margin: Mapping[str, float],
     keep: str | None = None,
@@ -55,31 +52,26 @@ def report(
     """Write report.html, report.md, results.csv and plots/ on the runs in `sweep`, to `output` or to `sweep` itself.
 
     sweep: a directory, or the file of runs that were kept; beside such a file stands a report without plots, as with
-    `keep`. effect: the BLEU difference that the study should detect. resamples: of the held-out sentences. margin: the
-    differences of bleu, loss and accuracy below which rows are equal. keep: a directory for the finished runs in one
-    file, and a report on it. text: see `read_sweep`. tuned: a setting that each row chooses by validation loss.
-    planned: contrasts, see `Study`. words: of the command line, for the one that draws the plots. debug: see
-    `make_page`. Returns the main file. Raises InputError.
+    `keep`. resamples: of the held-out sentences. margin: the differences of bleu, loss and accuracy below which rows
+    are equal. keep: a directory for the finished runs in one file, and a report on it. text: see `read_sweep`. tuned: a
+    setting that each row chooses by validation loss. planned: contrasts, see `Study`. words: of the command line, for
+    the one that draws the plots. debug: see `make_page`. Returns the main file. Raises InputError.
     """
     if keep is not None and (output is not None or Path(sweep).is_file()):
         raise InputError(f"keep={keep}: needs a directory of runs as sweep, and no output; the report is beside them")
     margins = Margins.of(margin)
-    try:
-        runs = Path(sweep) if keep is None else keep_runs(read_sweep(Path(sweep)), Path(keep) / kept.FILE)
-        study = Study.of(read_sweep(runs, tuned, text), effect, resamples, margins, planned)
-        page = make_page(study, bool(debug))
-        if output is None and runs.is_file():
-            again = command_anywhere("report", f"sweep={runs}", "output=DIR", *words)
-            write_text(runs.with_name("report.md"), markdown(_undrawn(page, again)))
-            directory, main = runs.parent, runs.with_name("report.md")
-        else:
-            directory = Path(output or sweep)
-            main = write(page, directory, "report")
-        write_text(directory / "results.csv", results_csv(study.sweep))
-        return main
-    except OSError as error:
-        place = keep or output or sweep
-        raise InputError(f"output={place}: can't be written to ({reason(error)}); name another") from error
+    runs = Path(sweep) if keep is None else keep_runs(read_sweep(Path(sweep)), Path(keep) / kept.FILE)
+    study = Study.of(read_sweep(runs, tuned, text), resamples, margins, planned)
+    page = make_page(study, bool(debug))
+    if output is None and runs.is_file():
+        again = command_anywhere("report", f"sweep={runs}", "output=DIR", *words)
+        write_text(runs.with_name("report.md"), markdown(_undrawn(page, again)))
+        directory, main = runs.parent, runs.with_name("report.md")
+    else:
+        directory = Path(output or sweep)
+        main = write(page, directory, "report")
+    write_text(directory / "results.csv", results_csv(study.sweep))
+    return main
 
 
 def make_page(study: Study, debug: bool = False) -> Page:
@@ -127,8 +119,7 @@ def keep_runs(sweep: Sweep, path: Path) -> Path:
     runs = {kept.SWEEP: kept.gather(sweep.directory, (PLAN,))}
     for run in (*sweep.runs, *sweep.left_out):
         built_in = at(run.config, "data.kind") in BUILT_IN
-        text = (REFERENCES if sweep.corpora else REFERENCES + SOURCES) if built_in else ()
-        runs[run.name] = kept.gather(run.directory, KEPT + text)
+        runs[run.name] = kept.gather(run.directory, KEPT + (REFERENCES if built_in else ()))
     if path.exists() and (strange := kept.read(path).keys() - runs.keys()):
         raise InputError(
             f"keep={path.parent}: {path.name} there has {len(strange)} runs that {sweep.directory} lacks, such as "

@@ -30,14 +30,10 @@ NOTE = (
 @dataclass(frozen=True)
 class Cell:
     """One phenomenon in one grade (or the mean of all), and all rows compared by it. Pairs of a file are a grade by its
-    name; a phenomenon that the target alone decides is marked.
-
-    pairs: the number of translation pairs that test it. scores: the accuracy of every run in percent, by row.
-    """
+    name; a phenomenon that the target alone decides is marked. scores: the accuracy of every run in percent, by row."""
 
     phenomenon: str
     grade: str
-    pairs: int
     scores: Sequence[Sequence[float]]
     comparison: Comparison
 
@@ -83,10 +79,8 @@ def contrastive_cells(rows: Sequence[Row], blocks: bool = False) -> list[Cell]:
     tested = [
         (phenomenon, grade)
         for phenomenon, grades in trees[0].items()
-        for grade in (grades if isinstance(grades, dict) else ())
+        for grade in grades
         if all(finite(at(tree, f"{phenomenon}.{grade}.accuracy")) for tree in trees)
-        and finite(count := at(trees[0], f"{phenomenon}.{grade}.pairs"))
-        and count >= 1
     ]
 
     def cell(name: str, grade: str, phenomena: Sequence[str], family: int) -> Cell:
@@ -98,7 +92,7 @@ def contrastive_cells(rows: Sequence[Row], blocks: bool = False) -> list[Cell]:
         mark = MARK if all(map(finite, floors)) and np.mean(floors) > DECIDES else ""
         least = [_binomial_variance(row, counts) for row in scores]
         compared = compare(scores, error=ERROR / family, least=least, percent=True, blocks=blocks)
-        return Cell(name + mark, grade, sum(counts), scores, compared)
+        return Cell(name + mark, grade, scores, compared)
 
     grades: dict[str, list[str]] = {}
     for phenomenon, grade in tested:

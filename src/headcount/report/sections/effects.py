@@ -4,7 +4,6 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -43,7 +42,7 @@ def effects(study: Study) -> Section | None:
 def crossed_settings(rows: Sequence[Row]) -> Levels | None:
     """The rows of each value of each setting that has several; None unless the rows are all combinations of two such
     settings or more, each once, with the same seeds, two at least."""
-    table = pd.DataFrame([{name: _value(value) for name, value in row.settings.items()} for row in rows])
+    table = pd.DataFrame([{name: typed(value) for name, value in row.settings.items()} for row in rows])
     seeds = {tuple(run.seed for run in row.runs) for row in rows}
     if len(seeds) != 1 or len(rows[0].runs) < 2 or table.isna().any(axis=None):
         return None
@@ -77,7 +76,3 @@ def _cells(
         p_value(difference.p),
         f"{min(single):+z.2f} to {max(single):+z.2f}",
     )
-
-
-def _value(value: Any) -> str:
-    return typed(value).rpartition("headcount.")[2]

@@ -4,12 +4,15 @@ from headcount.report.endpoint import Endpoint
 from headcount.report.measures import pair_lines
 from headcount.report.page import Section, View, markdown_table
 from headcount.report.study import Study
-from headcount.report.verdicts import deviations, interval, needed, of_difference, p_value, pair_verdict, tally
+from headcount.report.verdicts import deviations, interval, of_difference, p_value, pair_verdict, power, tally
 from headcount.report.views import forest
 from headcount.statistics.comparison import Comparison
 from headcount.statistics.planned import by_one_variance, planned
 
-ONE_VARIANCE = "p (one variance): the same by one variance of seeds for all rows, and one of sentences for all pairs."
+ONE_VARIANCE = (
+    "The column p decides; p (one variance) is for comparison, by one variance of seeds for all rows, and one of "
+    "sentences for all pairs."
+)
 
 
 def contrasts(study: Study) -> Section | None:
@@ -26,10 +29,10 @@ def contrasts(study: Study) -> Section | None:
         cells.append((each.name, rows, *figures))
     note = (
         f"Named before the runs. By {study.endpoint.name}; intervals hold for these {len(named)} contrasts at once "
-        f"(Bonferroni), p-values are by Holm's method. {ONE_VARIANCE}"
+        "(Bonferroni), p-values are by Holm's method."
     )
     headers = ("contrast", "rows", "difference", "95 % interval", "p", "p (one variance)")
-    return Section("Planned contrasts", (note, markdown_table(headers, cells, words=(0, 1))))
+    return Section("Planned contrasts", (note, markdown_table(headers, cells, words=(0, 1), note=ONE_VARIANCE)))
 
 
 def pairs(study: Study) -> Section | None:
@@ -39,15 +42,14 @@ def pairs(study: Study) -> Section | None:
     ends = {"low": "low", "high": "high", "colour": "kind", "choose": "measure"}
     chart = forest(pair_lines(study), label="pair", value="difference", at=0, hover=("verdict",), **ends)
     view = View("differences", f"differences of every pair of rows by {study.endpoint.name}", chart)
-    note = f"{_over(study.endpoint)} {tally(bleu.differences, margins.bleu)} {needed(bleu, study.effect)}"
-    note += f" {ONE_VARIANCE}"
-    blocks: list[str | View] = [view, note, _table(study, bleu, margins.bleu, 2)]
+    note = f"{_over(study.endpoint)} {tally(bleu.differences, margins.bleu)} {power(bleu)}"
+    blocks: list[str | View] = [view, note.rstrip(), _table(study, bleu, margins.bleu, 2)]
     if loss is not None and loss.differences:
         over = "seeds and corpora" if study.sweep.corpora else "seeds alone, on these sentences"
         deviation = f"deviation {deviations(loss, 4)} from run to run"
         text = f"By validation loss, in nats a token, over {over} ({method(loss)}; {deviation})."
         blocks += [f"{text} {tally(loss.differences, margins.loss)}", _table(study, loss, margins.loss, 4, False)]
-    return Section("Every pair of rows", tuple(blocks))
+    return Section("Every pair of rows", (*blocks, ONE_VARIANCE))
 
 
 def method(comparison: Comparison) -> str:
