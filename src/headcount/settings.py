@@ -93,6 +93,7 @@ PLACES = ("data.root", "data.train", "data.valid", "data.test")
 
 AS_TRAINED = "as_trained"  # a setting of the search that nobody has given: that of the run
 Positive = Annotated[int, Ge(1)]
+Natural = Annotated[int, Ge(0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +114,7 @@ class Trainer:
 @dataclass(frozen=True, kw_only=True)
 class Validation:
     every: Positive
-    samples: Annotated[int, Ge(0)]
+    samples: Natural
     patience: Positive | None
     metric: Literal["loss", "bleu"]
 
@@ -166,7 +167,7 @@ class Design:
 class Top:
     """The settings of `train` that are in no group."""
 
-    seed: Annotated[int, Ge(0)]
+    seed: Natural
     steps: Positive
     name: str
     resume: str | None

@@ -92,8 +92,8 @@ class TrainingRun:
 
     def opened(self, search: SearchMethod) -> Run:
         """The run as other commands open it, with the model as it is now."""
-        tokenizer, hidden = self.parts.data.tokenizer, self.config.data.hide_source
-        translator = make_translator(self.model, tokenizer, search, hidden, show(self.directory))
+        tokenizer = self.parts.data.tokenizer
+        translator = make_translator(self.model, tokenizer, search, show(self.directory))
         return Run(self.directory, self.config, self.model, tokenizer, translator)
 
 

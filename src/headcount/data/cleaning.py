@@ -17,6 +17,7 @@ from tabulate import tabulate
 
 from headcount.data.tokenizer import normalise
 from headcount.errors import InputError
+from headcount.settings import Positive
 
 CHECKED = ("empty", "too long", "unequal lengths", "duplicate", "leak")  # a pair counts under the first
 TOO_MANY_PIECES = "too many pieces"
@@ -102,7 +103,7 @@ class Cleaning:
     space, lengths in characters, see `WIDE` and `SHORT`."""
 
     enabled: bool
-    max_words: Annotated[int, Ge(1)] | None
+    max_words: Positive | None
     max_ratio: Annotated[float, Ge(1)] | None
     drop_duplicates: bool
     drop_leaks: bool

@@ -24,6 +24,7 @@ from annotated_types import Ge, Gt, Le
 
 from headcount.errors import InputError, reason
 from headcount.files import write_bytes
+from headcount.settings import Positive
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 VocabularySize = Annotated[int, Gt(260)]  # 4 special pieces and 256 bytes come first
@@ -149,7 +150,7 @@ class SentencePiece:
     vocab_size: VocabularySize
     model_type: Literal["bpe", "unigram"]
     character_coverage: Annotated[float, Ge(0.9), Le(1.0)]
-    sample_bytes: Annotated[int, Ge(1)]
+    sample_bytes: Positive
 
     def fingerprint(self) -> str:
         return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()

@@ -33,6 +33,12 @@ class Corpus(Protocol):
         """A hash of the text that `load` gives. Every process of every run calls it at its start."""
 
 
+def require_given(settings: Mapping[str, Any], needs: str) -> None:
+    """Raises ValueError that names the settings of `data` without a value, and says what is needed."""
+    if absent := [f"data.{name}" for name, value in settings.items() if not value]:
+        raise ValueError(f"{', '.join(absent)}: not given; {needs}")
+
+
 def language_codes(source: str, target: str, differ: bool = False) -> tuple[str, str]:
     """The codes of both languages, which are parts of file names. Raises InputError for a code that is not allowed, and
     with `differ` for one language twice."""

@@ -4,16 +4,16 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from annotated_types import Ge
 from datasets import Dataset, concatenate_datasets
 
-from headcount.data.corpora.corpus import SPLITS, fingerprint, language_codes, test_set_name
+from headcount.data.corpora.corpus import SPLITS, fingerprint, language_codes, require_given, test_set_name
 from headcount.data.corpora.held_out import HeldOut
 from headcount.data.corpora.tables import FORMATS, Column, format_of, number_of_rows, read_table
 from headcount.data.corpora.text import read_pairs
 from headcount.errors import InputError
+from headcount.settings import Positive
 
 Columns = tuple[Column, Column]
 
@@ -53,12 +53,12 @@ class FilesCorpus:
     source_column: Column | None
     target_column: Column | None
     held_out: Mapping[str, int | None] | None
-    max_pairs: Annotated[int, Ge(1)] | None
+    max_pairs: Positive | None
     tests: Mapping[str, Any] | None
 
     def __post_init__(self) -> None:
-        if not self.source or not self.target:
-            raise ValueError("data.source, data.target: not given; data=files needs both language codes, such as de")
+        languages = {"source": self.source, "target": self.target}
+        require_given(languages, "data=files needs both language codes, such as de")
         one_column = self.source_column == self.target_column
         self.source_language, self.target_language = language_codes(self.source, self.target, differ=one_column)
         columns = (
