@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal, NotRequired, Required, get_args, get_type_hints
 
 from annotated_types import Ge
 
@@ -104,7 +104,7 @@ class Trainer:
     devices: Positive
     num_nodes: Positive
     strategy: Literal["auto", "ddp"]
-    precision: Literal["auto", "32-true", "bf16-mixed", "bf16-true", "64-true"]
+    precision: Literal["auto", "32-true", "bf16-mixed", "bf16-true"]
     accumulate_grad_batches: Positive
     gradient_clip_val: Annotated[float, Ge(0)] | None
     log_every_n_steps: Positive
@@ -295,8 +295,6 @@ def check(
     prefix: of the settings' names in messages. given: parameters that are no settings.
     Raises InputError with a line for each value of another type, each without a parameter, and each that is missing.
     """
-    from typing import NotRequired, Required
-
     if not isinstance(values, Mapping):
         raise InputError(f"{prefix.rstrip('.')}={typed(values)}: must be a group of settings")
     from pydantic import ConfigDict, TypeAdapter, ValidationError  # here, because --help does not need it

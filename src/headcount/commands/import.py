@@ -47,6 +47,6 @@ def run(config: DictConfig) -> str:
     write_run(found)
     heads = sum(sum(counts) for counts in model.head_counts.values())
     return (
-        f"{parameters(found):,} parameters, {heads} heads\nrun directory: {show(output)}\n"
+        f"{parameters(found.model):,} parameters, {heads} heads\nrun directory: {show(output)}\n"
         f"next:  {command('heads', run=show(output))}\n"
     )

@@ -156,7 +156,8 @@ class TranslationData(pl.LightningDataModule):
 
     def _open(self) -> None:
         try:
-            self.report = CleaningReport(**read_json(self.prepared / "report.json"))
+            report = read_json(self.prepared / "report.json")
+            self.report = CleaningReport(report["counts"], report["enabled"])
             further_names(self.report.counts)  # they become names of files
             self.tokenizer = load_tokenizer(self.prepared)
             paths = {split: self.prepared / f"{split}.arrow" for split in self.report.counts}
@@ -171,7 +172,7 @@ class TranslationData(pl.LightningDataModule):
                 pieces = np.memmap(self.prepared / f"{split}.pieces", np.int32, "r").view(np.ndarray)
                 source, target = (Sentences(pieces, *side) for side in zip(starts, ends, strict=True))
                 self._sentences[split] = source, target
-        except (OSError, ValueError, TypeError, pa.ArrowException) as error:
+        except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
             raise InputError(
                 f"{self.prepared} is damaged ({error}); delete this folder, it will be built again"
             ) from error

@@ -72,21 +72,13 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
-        """Raises InputError for a file that is missing, not a sentencepiece model, or has other special numbers."""
+        """Raises InputError for a file that is missing, or is not a sentencepiece model."""
         try:
-            tokenizer = cls(Path(path).read_bytes())
+            return cls(Path(path).read_bytes())
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({reason(error)}); give a sentencepiece model file") from None
         except (RuntimeError, UnicodeDecodeError):
             raise InputError(f"{path}: not a sentencepiece model; give the tokenizer.model of a run") from None
-        processor = tokenizer._processor
-        special = (processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id())
-        if special != (PAD, UNK, BOS, EOS):
-            raise InputError(
-                f"{path}: numbers pad, unk, bos, eos as {special}; only {(PAD, UNK, BOS, EOS)} is allowed: "
-                "train it with headcount"
-            )
-        return tokenizer
 
     def save(self, path: str | Path) -> None:
         """Write the sentencepiece model to `path`, whole or not at all. Raises OSError."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from datasets import Dataset
 
-from headcount.data.corpora.text import read_table
+from headcount.data.corpora.text import read_annotated
 from headcount.errors import InputError
 
 COLUMNS = ("source", "right", "wrong", "phenomenon")
@@ -40,7 +40,7 @@ def read_contrasts(path: str | Path) -> Dataset:
     in a corpus: source, target, contrast, phenomenon, grade, twin; "" where a column is missing. Raises InputError with
     the line for what is none.
     """
-    found = read_table(path, COLUMNS, OPTIONAL, "a table of contrasts")
+    found = read_annotated(path, COLUMNS, OPTIONAL, "a table of contrasts")
     for number, row in found:
         if row["right"] == row["wrong"]:
             raise InputError(f"{path}, line {number}: right and wrong are the same")

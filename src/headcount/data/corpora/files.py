@@ -28,13 +28,10 @@ class SplitFiles(NamedTuple):
     columns: Columns | None = None
 
     def read(self) -> Dataset:
-        """The pairs. Raises InputError for a file that cannot be read, or that holds none."""
-        columns = self.columns
-        parts = [read_pairs(*self.paths)] if columns is None else [read_table(path, columns) for path in self.paths]
-        for path, part in zip(self.paths, parts, strict=False):
-            if not len(part):
-                raise InputError(f"{path}: holds no pairs; a split needs at least one")
-        return concatenate_datasets(parts)
+        """The pairs. Raises InputError for a file that cannot be read."""
+        if self.columns is None:
+            return read_pairs(*self.paths)
+        return concatenate_datasets([read_table(path, self.columns) for path in self.paths])
 
 
 @dataclass(kw_only=True)
@@ -52,7 +49,7 @@ class FilesCorpus:
     test: Any
     source_column: Column | None
     target_column: Column | None
-    held_out: Mapping[str, int | None] | None
+    held_out: Mapping[str, Any] | None
     max_pairs: Positive | None
     tests: Mapping[str, Any] | None
 

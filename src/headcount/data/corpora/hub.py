@@ -37,7 +37,7 @@ class HubCorpus:
     splits: Mapping[str, str | None]
     source_field: str | None
     target_field: str | None
-    held_out: Mapping[str, int | None] | None
+    held_out: Mapping[str, Any] | None
     max_pairs: Positive | None
     tests: Mapping[str, Any] | None
 

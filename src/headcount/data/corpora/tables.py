@@ -1,6 +1,5 @@
 """Tables with a sentence pair a row: TSV, CSV, JSON lines, Parquet, Arrow; text columns of data sets of the hub."""
 
-import gzip
 import json
 from pathlib import Path
 
@@ -85,12 +84,11 @@ def _delimited(path: Path, columns: tuple[Column, Column]) -> pa.Table:
 def _json(path: Path, columns: tuple[Column, Column]) -> pa.Table:
     """An object a line, by Python's own reader: pyarrow's crashes at some damaged files."""
     rows = []
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                rows += [dict(json.loads(line).items())] if line.strip() else []
-            except (ValueError, AttributeError, RecursionError):
-                raise InputError(f"{path}, line {number}: no JSON object") from None
+    for number, line in enumerate(iterate_lines(path), start=1):
+        try:
+            rows += [dict(json.loads(line).items())] if line.strip() else []
+        except (ValueError, AttributeError, RecursionError):
+            raise InputError(f"{path}, line {number}: no JSON object") from None
     names = dict.fromkeys(name for row in rows for name in row)
     read = (*columns, NESTED)  # the others, whose values may be of several kinds, have their names in a message
     return pa.table({name: [row.get(name) for row in rows] if name in read else pa.nulls(len(rows)) for name in names})

@@ -48,7 +48,7 @@ def read_lines(path: str | Path) -> list[str]:
     return list(iterate_lines(path))
 
 
-def read_table(
+def read_annotated(
     path: str | Path, needed: Sequence[str], optional: Sequence[str], what: str
 ) -> list[tuple[int, dict[str, str]]]:
     """The rows of a table with their line numbers: tab-separated, not quoted, with a header, plain or gzip.
