@@ -33,10 +33,10 @@ class Corpus(Protocol):
         """A hash of the text that `load` gives. Every process of every run calls it at its start."""
 
 
-def require_given(settings: Mapping[str, Any], needs: str) -> None:
-    """Raises ValueError that names the settings of `data` without a value, and says what is needed."""
-    if absent := [f"data.{name}" for name, value in settings.items() if not value]:
-        raise ValueError(f"{', '.join(absent)}: not given; {needs}")
+def not_given(needs: str, **settings: object) -> ValueError:
+    """The error that names those of the settings of `data` without a value, and says what is needed."""
+    absent = ", ".join(f"data.{name}" for name, value in settings.items() if not value)
+    return ValueError(f"{absent}: not given; {needs}")
 
 
 def language_codes(source: str, target: str, differ: bool = False) -> tuple[str, str]:

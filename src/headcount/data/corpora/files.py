@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from datasets import Dataset, concatenate_datasets
 
-from headcount.data.corpora.corpus import SPLITS, fingerprint, language_codes, require_given, test_set_name
+from headcount.data.corpora.corpus import SPLITS, fingerprint, language_codes, not_given, test_set_name
 from headcount.data.corpora.held_out import HeldOut
 from headcount.data.corpora.tables import FORMATS, Column, format_of, number_of_rows, read_table
 from headcount.data.corpora.text import read_pairs
@@ -54,8 +54,9 @@ class FilesCorpus:
     tests: Mapping[str, Any] | None
 
     def __post_init__(self) -> None:
-        languages = {"source": self.source, "target": self.target}
-        require_given(languages, "data=files needs both language codes, such as de")
+        if not self.source or not self.target:
+            needs = "data=files needs both language codes, such as de"
+            raise not_given(needs, source=self.source, target=self.target)
         one_column = self.source_column == self.target_column
         self.source_language, self.target_language = language_codes(self.source, self.target, differ=one_column)
         columns = (

@@ -9,7 +9,7 @@ from typing import Any
 import datasets
 from datasets import Dataset
 
-from headcount.data.corpora.corpus import SPLITS, fingerprint, language_codes, require_given, test_set_name
+from headcount.data.corpora.corpus import SPLITS, fingerprint, language_codes, not_given, test_set_name
 from headcount.data.corpora.files import FilesCorpus, test_files
 from headcount.data.corpora.held_out import HeldOut
 from headcount.data.corpora.tables import text_columns
@@ -42,12 +42,13 @@ class HubCorpus:
     tests: Mapping[str, Any] | None
 
     def __post_init__(self) -> None:
-        given = {"path": self.path or self.root, "source": self.source, "target": self.target}
-        require_given(
-            given,
-            "needed are the name of a data set and both language codes, such as data.path=Helsinki-NLP/opus_books "
-            "data.name=de-en data.source=de data.target=en, or for the name a folder, data.root=DIR",
-        )
+        place = self.path or self.root
+        if not place or not self.source or not self.target:
+            needs = (
+                "needed are the name of a data set and both language codes, such as data.path=Helsinki-NLP/opus_books "
+                "data.name=de-en data.source=de data.target=en, or for the name a folder, data.root=DIR"
+            )
+            raise not_given(needs, path=place, source=self.source, target=self.target)
         self.source_language, self.target_language = language_codes(self.source, self.target, differ=True)
         self.cut = HeldOut(self.held_out, self.max_pairs)
         for split in SPLITS:
