@@ -19,6 +19,7 @@ from headcount.data.subword_regularization import BpeDropout, SampledSegmentatio
 from headcount.data.tokenizer import PAD
 from headcount.errors import InputError
 
+PAIR = built("tokenizer/separate", vocab_size=300)
 ON_CPU = SimpleNamespace(root_device=torch.device("cpu"))
 
 
@@ -240,13 +241,13 @@ def test_text_that_leaves_nothing(tmp_path):
 
 @pytest.mark.medium
 def test_sampled_pieces_say_the_same_text_and_each_epoch_cuts_anew(tmp_path):
-    data = made(tmp_path, segmentation=BpeDropout(probability=0.5, start_epoch=0))
+    data = made(tmp_path, tokenizer=PAIR, segmentation=BpeDropout(probability=0.5, start_epoch=0))
     whole = stream(data, data.epochs.steps_of(0) + 5)
     assert sorted(torch.cat([batch.rows for batch in whole[: data.epochs.steps_of(0)]]).tolist()) == list(range(150))
     for batch in whole:
         rows = data.data["train"][batch.rows]
-        assert data.tokenizer.decode(batch.source.tolist()) == rows["source"]
-        assert data.tokenizer.decode(batch.target_out.tolist()) == rows["target"]
+        assert data.tokenizer.source.decode(batch.source.tolist()) == rows["source"]
+        assert data.tokenizer.target.decode(batch.target_out.tolist()) == rows["target"]
         assert batch.tokens == int((batch.source != PAD).sum() + (batch.target_out != PAD).sum())
     by_row = {int(row): ids for batch in whole[: data.epochs.steps_of(0)] for row, ids in each_row(batch)}
     again = {int(row): ids for batch in whole[data.epochs.steps_of(0) :] for row, ids in each_row(batch)}
@@ -329,9 +330,6 @@ def test_both_directions_are_one_corpus(tmp_path, segmentation):
         assert "extra" in given.column_names or twice  # of one direction, and may be wrong in the other
         rows = torch.cat([batch.rows for batch in both.split_batches(split)]).tolist()
         assert sorted(rows) == list(range(len(given)))
-
-
-PAIR = built("tokenizer/separate", vocab_size=300)
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ class Cleaning:
             duplicate = np.ones(count, bool)
             duplicate[np.unique(found.keys, return_index=True)[1]] = False
             reasons[:, CHECKED.index("duplicate")] = duplicate
-        dropped: np.ndarray = reasons.any(axis=1)
+        dropped = np.asarray(reasons.any(axis=1))
         first = reasons.argmax(axis=1)[dropped]
         by_reason = {CHECKED[reason]: int(n) for reason, n in enumerate(np.bincount(first)) if n}
         kept = ~dropped if filters else np.ones(count, bool)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from datasets import Dataset
 
-from headcount.data.corpora.text import read_annotated
 from headcount.errors import InputError
+from headcount.evaluation.annotated import read_annotated
 
 COLUMNS = ("source", "right", "wrong", "phenomenon")
 OPTIONAL = ("twin", "grade")

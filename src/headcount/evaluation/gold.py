@@ -10,9 +10,9 @@ from typing import Any
 
 from datasets import Dataset
 
-from headcount.data.corpora.text import read_annotated
 from headcount.data.tokenizer import normalise
 from headcount.errors import InputError
+from headcount.evaluation.annotated import read_annotated
 
 NEEDED, OPTIONAL = ("source", "target"), ("links", "alignment")
 LINK = re.compile(r"(\S+):([0-9]{1,6})-([0-9]{1,6})")
