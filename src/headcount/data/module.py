@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 from headcount.data.batches import Batch, Resample, Sentences, TrainStream, collate_planned
 from headcount.data.batching import Epochs, Lengthening, plan_split
 from headcount.data.cleaning import Cleaning, CleaningReport
-from headcount.data.corpora.corpus import SIDES, Corpus, further_names, language_codes
+from headcount.data.corpora.corpus import SIDES, Corpus, language_codes
 from headcount.data.prepare import prepare
 from headcount.data.subword_regularization import Segmentation, sample_pieces
 from headcount.data.tokenizer import AnyTokenizer, SentencePiece, SentencePiecePair, TokenizerPair, load_tokenizer
@@ -77,11 +77,6 @@ class TranslationData(pl.LightningDataModule):
         accumulation: int,
     ) -> None:
         super().__init__()
-        if max_length is not None and max_length + 1 > batch_tokens:
-            raise ValueError(
-                f"data.max_length={max_length} does not fit into data.batch_tokens={batch_tokens}: a sentence "
-                "takes its pieces and one token more; give a smaller data.max_length or more data.batch_tokens"
-            )
         if isinstance(tokenizer, SentencePiece) and segmentation and segmentation.model_type != tokenizer.model_type:
             raise ValueError(
                 f"segmentation: {type(segmentation).__name__} needs tokenizer.model_type={segmentation.model_type}, "
@@ -158,7 +153,6 @@ class TranslationData(pl.LightningDataModule):
         try:
             report = read_json(self.prepared / "report.json")
             self.report = CleaningReport(report["counts"], report["enabled"])
-            further_names(self.report.counts)  # they become names of files
             self.tokenizer = load_tokenizer(self.prepared)
             paths = {split: self.prepared / f"{split}.arrow" for split in self.report.counts}
             self.data = DatasetDict({split: Dataset.from_file(str(path)) for split, path in paths.items()})

@@ -104,12 +104,6 @@ def files_at(setting: str, place: Any, columns: Columns) -> SplitFiles:
             f"{setting}={place}: must be two files of text, [SOURCE,TARGET], or tables that end in one of "
             f"{', '.join(FORMATS)}"
         )
-    numbers = [column for column in columns if isinstance(column, int)]
-    if numbers and (len(numbers) == 1 or min(numbers) < 1 or not formats <= {".tsv", ".csv"}):
-        raise ValueError(
-            f"data.source_column={columns[0]} and data.target_column={columns[1]} do not fit {place}: give the names "
-            "of two columns, or for a .tsv or .csv file without a header their numbers, from 1"
-        )
     return SplitFiles(paths, columns)
 
 
