@@ -70,9 +70,8 @@ def text_columns(table: pa.Table, names: tuple[str, ...], where: str, remedy: st
 
 def _delimited(path: Path, columns: tuple[Column, Column]) -> pa.Table:
     quoted, numbered = format_of(path) == ".csv", all(isinstance(name, int) for name in columns)
-    names = [
-        f"f{int(name) - 1}" if numbered else str(name) for name in columns
-    ]  # as pyarrow calls columns without a header
+    # Without a header, pyarrow calls the columns f0, f1, ...
+    names = [f"f{int(name) - 1}" if numbered else str(name) for name in columns]
     parse = {"delimiter": ",", "quote_char": '"'} if quoted else {"delimiter": "\t", "quote_char": False}
     table = pa.csv.read_csv(
         path,
@@ -92,16 +91,14 @@ def _json(path: Path, columns: tuple[Column, Column]) -> pa.Table:
         except (ValueError, AttributeError, RecursionError):
             raise InputError(f"{path}, line {number}: no JSON object") from None
     names = dict.fromkeys(name for row in rows for name in row)
-    read = (
-        *map(str, columns),
-        NESTED,
-    )  # the others, whose values may be of several kinds, have their names in a message
+    read = {*map(str, columns), NESTED}  # values of the others may be of several kinds; a message has their names
     return pa.table({name: [row.get(name) for row in rows] if name in read else pa.nulls(len(rows)) for name in names})
 
 
 def _parquet(path: Path, columns: tuple[Column, Column]) -> pa.Table:
     with pa.parquet.ParquetFile(path) as file:
-        return file.read([name for name in file.schema_arrow.names if name in (*map(str, columns), NESTED)] or None)
+        read = {*map(str, columns), NESTED}
+        return file.read([name for name in file.schema_arrow.names if name in read] or None)
 
 
 def _arrow(path: Path, columns: tuple[Column, Column]) -> pa.Table:
