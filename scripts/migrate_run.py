@@ -29,6 +29,8 @@ def migrate(run: Path) -> None:
     old = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
     if "_target_" not in old["model"]:
         return  # it is of today
+    if old["data"].get("hide_source"):
+        raise ValueError("data.hide_source=true")
     config = OmegaConf.create(renewed(old))
     metrics = run / "metrics.json"
     if metrics.is_file():

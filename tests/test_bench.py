@@ -71,10 +71,3 @@ def test_a_run_is_translated_by_its_own_search_and_by_ctranslate2(tmp_path, home
     measured = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
     assert [line["precision"] for line in measured] == ["float32", "float32", "int8"]
     assert all(line["figure"] > 0 and 0 <= line["bleu"] <= 100 for line in measured)
-
-
-@pytest.mark.medium
-def test_a_row_that_cannot_be_trained_is_one_line(tmp_path):
-    ended = driver(tmp_path, "--work", "rows", "--rows", "model.num_heads=3")
-    assert ended.returncode == 1
-    assert "does not divide" in ended.stderr

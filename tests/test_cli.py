@@ -53,7 +53,9 @@ ALONE = [  # what is typed, and the line
     ("bleu_tokenizer=x", "bleu_tokenizer=x: must be null or one of none, zh, 13a"),
     ("resume=nothing", "nothing is not a run directory"),
     ("resume=", "resume=: is empty; give a path, or leave it out"),
-    ("data=files", "data.source, data.target: not given"),
+    ("data=files data.target=de", "data.source: not given"),
+    ("recipe=tatoeba_en_de", "data.path: not given; needed are the name of a data set and both language codes"),
+    ("+data.held_out.train=5", "data.held_out.train: no such setting; there are valid, test, seed"),
     ("extensions=[absent]", "extensions=[absent]: No module named 'absent'"),
     ("loss.kind=r_drop model.dropout=0", "loss: r_drop compares two passes that differ by dropout; give model.dropout"),
     ("segmentation.kind=sampled", "segmentation: SampledSegmentation needs tokenizer"),
@@ -80,7 +82,7 @@ def test_all_wrong_settings_are_reported_together(tiny, tmp_path):
 @pytest.mark.parametrize(("words", "expected"), ALONE, ids=[words for words, _ in ALONE])
 def test_what_cannot_be_is_one_line(words, expected, tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("headcount.data.module.TranslationData.prepare_data", None)  # it would not come to that
-    given = [] if words == "data=files" else tiny
+    given = [] if words.startswith(("data=files", "recipe=")) else tiny
     flags, settings = (words.split(), ()) if words.startswith("--") else ((), words.split())
     lines = refused("train", *flags, *given, *settings, cwd=tmp_path)
     assert lines[0].startswith(expected), lines

@@ -35,22 +35,6 @@ def batch(rows: int, source: int, target: int) -> tuple[torch.Tensor, ...]:
 
 
 @pytest.mark.medium
-def test_layers_with_different_heads_are_compiled():
-    """However many layers there are: torch's own limit is lowered to show it."""
-    settings = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 1, "encoder_heads": [1, 4]}
-    model, backend = random_model(12, **settings).train(), Counted()
-    with torch._dynamo.config.patch(recompile_limit=2):
-        model.compile_layers(backend)
-        for given in (batch(*SHAPES[0]), batch(1, 6, 8)):
-            source, mask, target = given
-            for each in (mask, None):
-                compiled = model(source, each, target)
-                torch.testing.assert_close(compiled, model.eval()(source, each, target))
-                model.train()
-    assert backend.graphs > 4
-
-
-@pytest.mark.medium
 def test_compiled_layers_share_their_kernels_and_act_in_training_alone():
     model, plain = (random_model(12, encoder_layers=3, decoder_layers=3, dropout=0.0).train() for _ in range(2))
     plain.load_state_dict(model.state_dict())

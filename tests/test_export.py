@@ -46,7 +46,7 @@ MODELS = {
 
 def with_model(run, model, tokenizer=None):
     tokenizer = tokenizer or run.tokenizer
-    translator = make_translator(model, tokenizer, run.translator.search, False)
+    translator = make_translator(model, tokenizer, run.translator.search)
     return replace(run, model=model, tokenizer=tokenizer, translator=translator)
 
 
@@ -125,7 +125,7 @@ def test_a_translation_depends_on_its_own_limit_and_on_no_other_line(limits, hom
 def test_greedy_translations_end_where_headcount_lets_them_end(run):
     """Random weights never end a sentence. The engine leaves torch its threads: batches are searched at once."""
     run = with_model(run, random_model(run.tokenizer.vocab_size, num_heads=2))
-    run = replace(run, translator=make_translator(run.model, run.tokenizer, greedy(run.translator.search), False))
+    run = replace(run, translator=make_translator(run.model, run.tokenizer, greedy(run.translator.search)))
     torch.set_num_threads(2)
     assert with_ctranslate2(run).translator.translate(TEXTS) == run.translator.translate(TEXTS)
     assert torch.get_num_threads() == 2
@@ -140,7 +140,7 @@ def test_what_the_engine_cannot_do_is_one_line_and_never_silence(run, monkeypatc
     model = random_model(run.tokenizer.vocab_size, num_heads=2)  # positions=sinusoidal
     search = replace(run.translator.search, max_source=None)
     monkeypatch.setattr("headcount.export.engine.LONGEST", 12)
-    any_length = replace(run, model=model, translator=make_translator(model, run.tokenizer, search, False))
+    any_length = replace(run, model=model, translator=make_translator(model, run.tokenizer, search))
     with pytest.raises(InputError, match=r"pieces, more than search.max_source=12; cut it into sentences, or raise"):
         with_ctranslate2(any_length).translator.translate([" ".join(TEXTS * 3)])
     model.output.weight.data[:] = float("nan")
@@ -172,7 +172,7 @@ def pipeline_of(folder: Path):
 @pytest.mark.slow
 def test_transformers_translates_as_the_run_does(run, tmp_path):
     translate, _ = pipeline_of(exported(run, tmp_path, "huggingface"))
-    once = make_translator(run.model, run.tokenizer, greedy(run.translator.search), False)
+    once = make_translator(run.model, run.tokenizer, greedy(run.translator.search))
     pairs = list(zip(translate(TEXTS, num_beams=1), once.translate(TEXTS), strict=True))
     ended = [pair for pair in pairs if len(run.tokenizer.encode([pair[1]])[0]) < 60]  # others reach the 64 tokens
     assert len(ended) > 5
@@ -201,8 +201,7 @@ EVERYTHING = {
     "embedding_scale": 2.0,
     "encoder_heads": [4, 1],
 }
-LACKING = {"page": ["model.cross_attention is Additive", "data.hide_source=true"]}
-LACKING["page"] += ["model.local_heads", "model.qk_norm", "model.logit_cap"]
+LACKING = {"page": ["model.cross_attention is Additive", "model.local_heads", "model.qk_norm", "model.logit_cap"]}
 LACKING["ctranslate2"] = LACKING["page"]
 OF_TRANSFORMERS = ["model.positions=rotary", "feed_forward=swiglu", "norm=pre", "embedding_scale=2", "head_size"]
 LACKING["huggingface"] = [*LACKING["ctranslate2"], *OF_TRANSFORMERS]
@@ -211,7 +210,6 @@ LACKING["huggingface"] = [*LACKING["ctranslate2"], *OF_TRANSFORMERS]
 @pytest.mark.parametrize("format", LACKING)
 def test_all_reasons_are_in_one_error(format, run, tmp_path):
     run = with_model(run, random_model(run.tokenizer.vocab_size, **EVERYTHING))
-    run.translator.hide_source = True
     with pytest.raises(InputError) as error:
         exported(run, tmp_path, format)
     lines = str(error.value).splitlines()

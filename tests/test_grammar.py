@@ -55,10 +55,8 @@ def test_other_sentences_need_another_version(everything) -> None:
 
 
 @pytest.mark.medium
-def test_sizes_that_cannot_be_are_refused() -> None:
-    with pytest.raises(InputError, match="valid_size: -1 is not allowed"):
-        made(valid_size=-1)
-    with pytest.raises(InputError, match=r"train_size: .*larger"):
+def test_a_train_split_that_is_too_small_is_refused() -> None:
+    with pytest.raises(InputError, match=r"^data\.train_size: too small for sentences about .*; 3000 is enough$"):
         made(train_size=20).generate()
 
 

@@ -89,14 +89,15 @@ def test_more_than_there_is(size):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"valid": 0}, "data.held_out.valid=0: must be a whole number, of pairs 1 or more"),
-        ({"test": 0.1}, "data.held_out.test=0.1: must be a whole number"),
-        ({"test": True}, "data.held_out.test=True: must be a whole number"),
-        ({"seed": None}, "data.held_out.seed=None: must be a whole number"),
+        ({"valid": 0}, "data.held_out.valid=0: must be greater than or equal to 1 or null"),
+        ({"test": 0.1}, "data.held_out.test=0.1: must be a valid integer"),
+        ({"test": True}, "data.held_out.test=true: must be a valid integer"),
+        ({"seed": None}, "data.held_out.seed=null: must be a valid integer"),
+        ({"train": 5}, "data.held_out.train: no such setting"),
     ],
 )
 def test_wrong_settings(settings, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(InputError, match=message):
         HeldOut(settings, None)
 
 

@@ -140,7 +140,7 @@ def test_fields_may_be_called_otherwise_than_the_languages(configured):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"source": "en", "target": None}, r"^data.path, data.source, data.target: not given"),
+        ({"source": "en", "target": None}, r"^data.target: not given"),
         ({"source": "en", "target": "de", "splits": BOOKS["splits"]}, r"data.splits.valid: not given; .*data.held_out"),
         ({"source": "en", "target": "de", "tests": {"more": 2017}}, r"data.tests.more=2017: must be two files"),
     ],

@@ -24,16 +24,6 @@ def test_every_file_comes_back_to_the_byte(tmp_path):
         assert gather(tmp_path / "sweep" / run, files) == files
 
 
-def test_configs_can_be_changed(tmp_path):
-    write(tmp_path / "runs.parquet", RUNS)
-    runs = read(tmp_path / "runs.parquet")
-    for files in runs.values():
-        if "config.yaml" in files:
-            files["config.yaml"] += "new: 1\n"
-    write(tmp_path / "runs.parquet", runs)
-    assert read(tmp_path / "runs.parquet") == runs != RUNS
-
-
 def test_other_files_and_names_that_lead_out_are_refused(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(InputError, match=r"file: not a file of kept runs, such as runs\.parquet"):

@@ -16,9 +16,10 @@ from processes import wait_until
 
 from headcount.data.module import TranslationData
 from headcount.data.subword_regularization import BpeDropout, SampledSegmentation
-from headcount.data.tokenizer import EOS, PAD
+from headcount.data.tokenizer import PAD
 from headcount.errors import InputError
 
+PAIR = built("tokenizer/separate", vocab_size=300)
 ON_CPU = SimpleNamespace(root_device=torch.device("cpu"))
 
 
@@ -48,7 +49,7 @@ class Toy:
 
 
 def module(directory, corpus=None, **settings):
-    defaults = {"batch_tokens": 64, "max_length": 40, "seed": 1, "workers": 0, "accumulation": 1, "hide_source": False}
+    defaults = {"batch_tokens": 64, "max_length": 40, "seed": 1, "workers": 0, "accumulation": 1}
     defaults |= {"both_directions": False}
     defaults |= {"tokenizer": sentence_piece(320), "cleaning": cleaning(), "segmentation": None, "directory": directory}
     return TranslationData(corpus=corpus or Toy(), **defaults | settings)
@@ -123,7 +124,7 @@ def equal(one, other):
 
 
 OTHER_DATA = {"corpus": Toy("y"), "tokenizer": sentence_piece(310), "cleaning": cleaning(max_words=9), "max_length": 39}
-SAME_DATA = {"batch_tokens": 80, "seed": 2, "hide_source": True, "workers": 1, "both_directions": True}
+SAME_DATA = {"batch_tokens": 80, "seed": 2, "workers": 1, "both_directions": True}
 
 
 def test_settings_that_change_the_data_make_another_folder(tmp_path):
@@ -232,14 +233,6 @@ def test_two_processes_get_the_batches_of_one_that_accumulates(tmp_path, monkeyp
     assert equal(together, stream(alone, 40))
 
 
-def test_a_hidden_source_is_its_end_alone(prepared, tmp_path):
-    hidden = made(tmp_path, hide_source=True)
-    batches = [*stream(hidden, 10), *hidden.val_dataloader()]
-    assert all(torch.equal(batch.source, torch.full((len(batch.rows), 1), EOS)) for batch in batches)
-    assert all(batch.source_mask.all() for batch in batches)
-    assert all((batch.target_out != PAD).sum() > len(batch.rows) for batch in batches)
-
-
 def test_text_that_leaves_nothing(tmp_path):
     with pytest.raises(InputError, match=r"no pair of the train split is left: 151 read, .*relax data\.max_length"):
         module(tmp_path, max_length=2).prepare_data()
@@ -248,13 +241,13 @@ def test_text_that_leaves_nothing(tmp_path):
 
 @pytest.mark.medium
 def test_sampled_pieces_say_the_same_text_and_each_epoch_cuts_anew(tmp_path):
-    data = made(tmp_path, segmentation=BpeDropout(probability=0.5, start_epoch=0))
+    data = made(tmp_path, tokenizer=PAIR, segmentation=BpeDropout(probability=0.5, start_epoch=0))
     whole = stream(data, data.epochs.steps_of(0) + 5)
     assert sorted(torch.cat([batch.rows for batch in whole[: data.epochs.steps_of(0)]]).tolist()) == list(range(150))
     for batch in whole:
         rows = data.data["train"][batch.rows]
-        assert data.tokenizer.decode(batch.source.tolist()) == rows["source"]
-        assert data.tokenizer.decode(batch.target_out.tolist()) == rows["target"]
+        assert data.tokenizer.source.decode(batch.source.tolist()) == rows["source"]
+        assert data.tokenizer.target.decode(batch.target_out.tolist()) == rows["target"]
         assert batch.tokens == int((batch.source != PAD).sum() + (batch.target_out != PAD).sum())
     by_row = {int(row): ids for batch in whole[: data.epochs.steps_of(0)] for row, ids in each_row(batch)}
     again = {int(row): ids for batch in whole[data.epochs.steps_of(0) :] for row, ids in each_row(batch)}
@@ -279,7 +272,6 @@ def test_epochs_before_the_start_of_sampling_are_those_without_it(tmp_path):
         assert equal(stream(resumed, 3), batches[start : start + 3])
 
 
-@pytest.mark.parametrize("hide_source", [False, True])
 @pytest.mark.parametrize(
     "segmentation",
     [
@@ -288,8 +280,8 @@ def test_epochs_before_the_start_of_sampling_are_those_without_it(tmp_path):
         SampledSegmentation(alpha=0.2, candidates=64, start_epoch=0),
     ],
 )
-def test_no_drawn_batch_exceeds_the_budget(tmp_path, segmentation, hide_source):
-    sizes = {"accumulation": 2, "batch_tokens": 200, "max_length": 18, "hide_source": hide_source}
+def test_no_drawn_batch_exceeds_the_budget(tmp_path, segmentation):
+    sizes = {"accumulation": 2, "batch_tokens": 200, "max_length": 18}
     data = made(tmp_path, tokenizer=sentence_piece(310, segmentation.model_type), segmentation=segmentation, **sizes)
     batches = stream(data, 2 * data.epochs.steps_of(0))
     assert sorted(torch.cat([batch.rows for batch in batches]).tolist()) == list(range(150))
@@ -307,7 +299,7 @@ def each_row(batch):
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("settings", [{}, {"hide_source": True}, {"both_directions": True}])
+@pytest.mark.parametrize("settings", [{}, {"both_directions": True}])
 @pytest.mark.parametrize("segmentation", [None, BpeDropout(probability=0.5, start_epoch=0)])
 def test_another_process_gets_the_same_batches_without_a_copy_of_the_text(tmp_path, segmentation, settings):
     data = made(tmp_path, Toy("a long column " * 1000), segmentation=segmentation, **settings)
@@ -340,15 +332,10 @@ def test_both_directions_are_one_corpus(tmp_path, segmentation):
         assert sorted(rows) == list(range(len(given)))
 
 
-PAIR = built("tokenizer/separate", vocab_size=300)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"max_length": 64}, "data.max_length=64 does not fit into data.batch_tokens=64: .*one token more"),
         ({"both_directions": True, "tokenizer": PAIR}, "needs one vocabulary .* give tokenizer.kind=joint"),
-        ({"both_directions": True, "hide_source": True}, "both_directions=true: .* data.hide_source=false"),
         ({"segmentation": SampledSegmentation(alpha=0.2, candidates=64, start_epoch=0)}, "needs .*_type=unigram"),
     ],
 )

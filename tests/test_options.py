@@ -1,10 +1,8 @@
 """Options of training: each trains and translates, and is resumed as if it had never been stopped."""
 
 import json
-from pathlib import Path
 
 import pytest
-import torch
 from conftest import completed
 
 from headcount.run.opened import open_run
@@ -56,18 +54,3 @@ def test_what_is_resumed_ends_as_if_never_stopped(options, tiny, tmp_path):
     completed("train", "resume=half", "steps=8", cwd=tmp_path)
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "half")]
     assert weights[0] == weights[1]
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
-
-
-@pytest.mark.medium
-def test_nothing_differs_before_the_start_of_a_loss(tiny, tmp_path):
-    words = (*tiny, "averaging.kind=ema", "schedule.kind=constant")
-    for name, more in {"without": (), "late": ("loss.kind=simcut", "loss.start=4")}.items():
-        for steps in (4, 8):
-            completed("train", *words, *more, f"steps={steps}", f"hydra.run.dir={name}{steps}", cwd=tmp_path)
-    for steps, same in {4: True, 8: False}.items():
-        one, other = weights(tmp_path / f"without{steps}"), weights(tmp_path / f"late{steps}")
-        assert all(torch.equal(one[name], other[name]) for name in one) == same

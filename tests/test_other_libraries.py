@@ -29,7 +29,7 @@ def both(request, home, tmp_path_factory):
     transformers = pytest.importorskip("transformers")
     run = headcount.open_run(home / "runs" / "first", device="cpu")
     model = random_model(run.tokenizer.vocab_size, num_heads=4, **MODELS[request.param])
-    run = replace(run, model=model, translator=make_translator(model, run.tokenizer, run.translator.search, False))
+    run = replace(run, model=model, translator=make_translator(model, run.tokenizer, run.translator.search))
     folder = tmp_path_factory.mktemp("exported") / "huggingface"
     learned, sinusoids = model.positions, random_model(run.tokenizer.vocab_size).positions
     model.positions = sinusoids  # the format has no other positions

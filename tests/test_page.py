@@ -39,7 +39,7 @@ def run(home):
 
 def with_model(run, model):
     """The run with another model, by greedy search."""
-    translator = make_translator(model, run.tokenizer, greedy(run.translator.search), False)
+    translator = make_translator(model, run.tokenizer, greedy(run.translator.search))
     return replace(run, model=model, translator=translator)
 
 

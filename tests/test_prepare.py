@@ -2,10 +2,7 @@
 
 import itertools
 import json
-import os
 import random
-import signal
-import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,9 +16,8 @@ from datasets import Dataset, DatasetDict, Features, Value
 
 from headcount.data import prepare as prepare_module
 from headcount.data.cleaning import CleaningReport
-from headcount.data.prepare import in_processes, prepare, training_text
+from headcount.data.prepare import prepare, training_text
 from headcount.errors import InputError
-from headcount.progress import progress_bar
 
 TOKENIZER = sentence_piece(264).train(["ab ab"])
 TRAIN = [  # source, target, why it goes
@@ -118,13 +114,6 @@ def test_what_stays(train, changes, kept, clean):
     assert report.counts["train"]["kept"] == len(kept)
 
 
-def test_duplicates_and_leaks_can_stay_and_are_still_counted(data, clean):
-    cleaned, report, _ = clean(cleaning(max_words=3, max_ratio=4.0, drop_duplicates=False, drop_leaks=False), data)
-    assert cleaned["train"].num_rows == report.counts["train"]["kept"] == 7
-    assert report.counts["train"]["leak"] == 2
-    assert "leak (kept)" in report.table()
-
-
 def test_switched_off_changes_nothing_but_line_ends(data, clean):
     cleaned, report, folder = clean(cleaning(enabled=False, max_words=1), data)
     one_line = [text.replace("\u2028", " ") for text in data["train"]["target"]]
@@ -198,27 +187,6 @@ def test_the_tokenizer_learns_from_a_sample():
     source, target = training_text(pairs, kept, 0.25)
     assert target == [text.upper() for text in source]
     assert 90 < len(source) < 160
-
-
-def killed(rows):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="forks")
-def test_a_killed_process_is_one_line(monkeypatch):
-    monkeypatch.setattr(prepare_module, "SMALL", 0)
-    torch.set_num_threads(2)
-    with pytest.raises(InputError, match="a process that helped to prepare the data was killed"):
-        list(in_processes(killed, 10))
-
-
-@pytest.mark.parametrize("person", [False, True])
-def test_a_bar_for_a_person_only(person, capsys, monkeypatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: person)
-    with progress_bar("cleaning", 10) as advance:
-        advance(4)
-    shown = capsys.readouterr().err
-    assert "4/10" in shown if person else shown == ""
 
 
 @pytest.mark.medium

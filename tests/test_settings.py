@@ -78,6 +78,7 @@ FILES = [f"data.{split}=[x.en,x.de]" for split in ("train", "valid", "test")]
 LANGUAGES = ("data.source=en", "data.target=de")
 NEEDED = {  # what an option cannot be without
     "data=files": (*LANGUAGES, *FILES),
+    "recipe=own_text": (*LANGUAGES, *FILES),
     "data=hub": (*LANGUAGES, "data.path=some/set"),
     "loss.kind=r_drop": ("model.dropout=0.1",),
     "optimizer=schedule_free": ("schedule.kind=constant", "averaging.kind=none"),

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from built import composed
 from conftest import SCRIPTS, command, completed, failed
 from omegaconf import OmegaConf
 from processes import ENVIRONMENT, WAIT, processes_in, wait_until
@@ -169,13 +168,6 @@ def test_the_message_of_a_failed_job(tmp_path):
     for text, message in (("error: a\nerror: b\n", "a; b"), ("x\nKeyError: x\n", "KeyError: x"), ("", "no output")):
         log.write_text(text)
         assert why_unfinished(tmp_path).startswith(f"{message} (")
-
-
-@pytest.mark.parametrize("launcher", ["slurm", "ray"])
-def test_the_launchers_of_clusters_compose(launcher):
-    if launcher == "slurm":
-        pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
-    composed("train", f"hydra/launcher={launcher}")
 
 
 def result(run: Path):

@@ -132,21 +132,3 @@ def test_a_search_that_looks_seldom_finds_the_same(option, monkeypatch):
         assert [[tokens for tokens, _ in row] for row in batch] == [[tokens for tokens, _ in row] for row in other]
         scores, others = ([score for row in each for _, score in row] for each in (batch, other))
         assert scores == pytest.approx(others, abs=1e-5)
-
-
-@pytest.mark.medium
-def test_attention_on_a_device_takes_the_causal_order_and_not_its_mask(monkeypatch):
-    model, taken = built("model/nano", vocab_size=VOCABULARY, **SIZES).to("meta"), []
-    attention = nn.functional.scaled_dot_product_attention
-
-    def recorded(query, key, value, mask, dropout, causal, **more):
-        taken.append((mask is None, causal))
-        return attention(query, key, value, mask, dropout, causal, **more)
-
-    monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", recorded)
-    source = torch.ones(2, 3, dtype=torch.long, device="meta")
-    for mask in (source == 1, None):
-        taken.clear()
-        model(source, mask, source)
-        without_mask = (mask is None, False)
-        assert taken == [without_mask] * 2 + [(True, True), without_mask] * 2  # encoder; own and cross of the decoder

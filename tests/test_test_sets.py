@@ -73,16 +73,6 @@ def test_one_evaluation_of_several(trained):
 
 
 @pytest.mark.medium
-def test_two_runs_on_several(trained):
-    home, _ = trained
-    result = completed("evaluate", "run=[runs/first,runs/second]", "split=[test,other]", cwd=home)
-    rows = [f"runs/{run} {split}" for split in ("test", "other") for run in ("first", "second")]
-    assert [" ".join(line.split()[:2]) for line in result.out.splitlines()[2:6]] == rows
-    for split in ("test", "other"):
-        assert f"{split}: paired bootstrap against the first run" in result.out
-
-
-@pytest.mark.medium
 @pytest.mark.parametrize(
     ("split", "message"),
     [

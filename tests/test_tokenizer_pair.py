@@ -2,9 +2,8 @@
 
 import pytest
 from built import built, sentence_piece
-from test_module import Toy, module, stream
+from test_module import Toy
 
-from headcount.data.subword_regularization import BpeDropout
 from headcount.data.tokenizer import TokenizerPair, load_tokenizer, save_tokenizer
 
 SOURCES, TARGETS = (Toy().load()["train"][side][:] for side in ("source", "target"))
@@ -22,17 +21,6 @@ def test_each_language_has_its_own(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source.model", "target.model"]
     assert load_tokenizer(tmp_path).fingerprint() == pair.fingerprint()
     assert TokenizerPair(pair.target, pair.source).fingerprint() != pair.fingerprint()
-
-
-@pytest.mark.parametrize("segmentation", [None, BpeDropout(probability=0.5, start_epoch=0)])
-def test_prepared_data_is_in_the_pieces_of_its_side(segmentation, tmp_path):
-    tokenizer = built("tokenizer/separate", vocab_size=300, target_vocab_size=310)
-    data = module(tmp_path, tokenizer=tokenizer, segmentation=segmentation)
-    data.prepare_data()
-    for batch in stream(data, 3):
-        rows = data.data["train"][batch.rows]
-        assert data.tokenizer.source.decode(batch.source.tolist()) == rows["source"]
-        assert data.tokenizer.target.decode(batch.target_out.tolist()) == rows["target"]
 
 
 def test_only_the_targets_embeddings_are_tied_to_the_output():

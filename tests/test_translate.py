@@ -6,12 +6,11 @@ from functools import partial
 
 import conftest
 import pytest
-from built import sentence_piece, settings
+from built import sentence_piece
 from conftest import command, rewrite
 from omegaconf import OmegaConf
 
 from headcount.run.directory import read_config
-from headcount.run.opened import open_run
 
 SOURCE = "the dog sees the cat\n\nthe bear likes the wolf\n"
 
@@ -121,14 +120,3 @@ def test_an_ensemble_of_one_run_is_that_run(folder):
         assert [text for text, _ in twice[number]] == [text for text, _ in translations]
         assert [score for _, score in twice[number]] == pytest.approx([score for _, score in translations], abs=1e-5)
     assert nbest(folder, "run=[first,second]", "nbest=3") != alone
-
-
-@pytest.mark.medium
-def test_a_run_that_was_trained_to_sample_samples(folder):
-    with_search(folder, **{**settings("search/sample"), "samples": 3})
-    assert open_run(folder / "first").translator.search.samples == 3
-    assert open_run(folder / "first", search={"top_k": 5}).translator.search.settings["top_k"] == 5
-    assert refused(folder, "run=first", "search.beam=8").startswith(
-        "search.beam=8: has no effect with search.kind=sample"
-    )
-    assert nbest(folder, "run=first", "nbest=3")

@@ -1,6 +1,5 @@
 """The translator: lines in, lines out."""
 
-import copy
 import dataclasses
 
 import pytest
@@ -118,22 +117,6 @@ def test_more_than_the_width_is_refused(search, model):
     with pytest.raises(InputError, match=rf"nbest={width + 1}: .* search\.{search.width_setting}="):
         translator(model, search).nbest([], width + 1)
     assert translator(model, search).nbest([], width) == []
-
-
-def test_a_hidden_source_is_not_read_and_gives_its_length_without_its_end_all_the_same(model):
-    endless = copy.deepcopy(model)  # it never ends a translation by itself
-    with torch.no_grad():
-        endless.output.weight[EOS] = 0
-        endless.output.weight[EOS + 1] = 100
-    endless.decoder_norm = torch.nn.Identity()
-    search = built("search/beam", beam=2, max_ratio=2, max_extra=3)
-    hidden = Translator(endless, Letters(), search, (PAD, BOS, EOS), hide_source=True)
-    assert hidden.encode(["abc", "d"]) == [[], []]
-    lines = ["abcdefgh", "hgfedcba", "", "z"]
-    found = hidden.translate(lines)
-    assert [len(translation) for translation in found] == [19, 19, 0, 5]
-    assert found[0] == found[1]
-    assert found[0].startswith(found[3])
 
 
 @pytest.mark.medium

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal, NotRequired, Required, get_args, get_type_hints
 
 from annotated_types import Ge
 
@@ -93,6 +93,7 @@ PLACES = ("data.root", "data.train", "data.valid", "data.test")
 
 AS_TRAINED = "as_trained"  # a setting of the search that nobody has given: that of the run
 Positive = Annotated[int, Ge(1)]
+Natural = Annotated[int, Ge(0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +104,7 @@ class Trainer:
     devices: Positive
     num_nodes: Positive
     strategy: Literal["auto", "ddp"]
-    precision: Literal["auto", "32-true", "bf16-mixed", "bf16-true", "64-true"]
+    precision: Literal["auto", "32-true", "bf16-mixed", "bf16-true"]
     accumulate_grad_batches: Positive
     gradient_clip_val: Annotated[float, Ge(0)] | None
     log_every_n_steps: Positive
@@ -113,7 +114,7 @@ class Trainer:
 @dataclass(frozen=True, kw_only=True)
 class Validation:
     every: Positive
-    samples: Annotated[int, Ge(0)]
+    samples: Natural
     patience: Positive | None
     metric: Literal["loss", "bleu"]
 
@@ -166,7 +167,7 @@ class Design:
 class Top:
     """The settings of `train` that are in no group."""
 
-    seed: Annotated[int, Ge(0)]
+    seed: Natural
     steps: Positive
     name: str
     resume: str | None
@@ -294,8 +295,6 @@ def check(
     prefix: of the settings' names in messages. given: parameters that are no settings.
     Raises InputError with a line for each value of another type, each without a parameter, and each that is missing.
     """
-    from typing import NotRequired, Required
-
     if not isinstance(values, Mapping):
         raise InputError(f"{prefix.rstrip('.')}={typed(values)}: must be a group of settings")
     from pydantic import ConfigDict, TypeAdapter, ValidationError  # here, because --help does not need it

@@ -55,7 +55,8 @@ class Payload:
         ("search.beam", {"_target_": "os.system"}, "search.beam="),
         ("search.kind", "os.system", "search.kind=os.system: must be one of beam, "),
         ("model.kind", "torch.nn:Linear", "model.kind=torch.nn:Linear: must be one of "),
-        ("data.hide_source", "${oc.env:HOME}", "not the config of a run, whose settings have values"),
+        ("data.hide_source", True, "only earlier versions read models that were trained so"),
+        ("data.both_directions", "${oc.env:HOME}", "not the config of a run, whose settings have values"),
     ],
 )
 def test_a_config_has_known_words_alone(name, value, expected, run):

@@ -43,11 +43,11 @@ def run(config: DictConfig) -> str:
         fill(model, model_weights(theirs, own.model.max_positions, sizes))
     except (RuntimeError, KeyError) as error:
         raise InputError(f"checkpoint={path}: does not fit fairseq's transformer: {error}") from error
-    translator = make_translator(model.eval(), tokenizer, search_of(own, {}), False)
+    translator = make_translator(model.eval(), tokenizer, search_of(own, {}))
     found = Run(output, own, model, tokenizer, translator)
     write_run(found)
     heads = sum(sum(counts) for counts in model.head_counts.values())
     return (
-        f"{parameters(found):,} parameters, {heads} heads\nrun directory: {show(output)}\n"
+        f"{parameters(found.model):,} parameters, {heads} heads\nrun directory: {show(output)}\n"
         f"next:  {command('heads', run=show(output))}\n"
     )

@@ -36,6 +36,7 @@ from headcount.run.opened import Run, load_weights, make_translator
 from headcount.run.resume import AUTO, Resumed, checkpoints, keep_as_last, open_resumed, start
 from headcount.run.scores import Figures, contrastive_table, evaluate_split, record, score_table
 from headcount.run.weights import scored_weights, verdict
+from headcount.run.written import parameters
 from headcount.settings import typed
 from headcount.signals import signals_to
 from headcount.training.averaging import save_weights
@@ -92,8 +93,8 @@ class TrainingRun:
 
     def opened(self, search: SearchMethod) -> Run:
         """The run as other commands open it, with the model as it is now."""
-        tokenizer, hidden = self.parts.data.tokenizer, self.config.data.hide_source
-        translator = make_translator(self.model, tokenizer, search, hidden, show(self.directory))
+        tokenizer = self.parts.data.tokenizer
+        translator = make_translator(self.model, tokenizer, search, show(self.directory))
         return Run(self.directory, self.config, self.model, tokenizer, translator)
 
 
@@ -259,15 +260,11 @@ def describe(config: DictConfig, data: TranslationData, model: EncoderDecoder) -
     operations, (source, target) = operations_per_token(model, *data.mean_lengths), data.mean_lengths
     first = data.epochs.plan(0)
     return (
-        f"model: {parameter_count(model):,} parameters, {subwords} subwords; heads by layer: {heads or 'none'}\n"
+        f"model: {parameters(model):,} parameters, {subwords} subwords; heads by layer: {heads or 'none'}\n"
         f"cost: {operations:,} multiply-adds a token forward, in pairs of {source} and {target} tokens\n"
         f"batches: {first.tokens / first.steps:,.0f} real tokens a step (source + target), {first.padding:.1%} "
         f"padding, {first.steps:,} steps an epoch; {config.steps:,} steps"
     )
-
-
-def parameter_count(model: EncoderDecoder) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def fit(run: TrainingRun) -> TranslationTask:
@@ -349,7 +346,7 @@ def training_figures(run: TrainingRun) -> dict[str, Any]:
     progress, step, skipped = parts.progress, parts.trainer.global_step, parts.task["skipped"].total
     return {
         "seed": run.config.seed,
-        "parameters": parameter_count(model),
+        "parameters": parameters(model),
         "operations_per_token": operations_per_token(model, *parts.data.mean_lengths),
         "model": model.head_counts,
         "train": {

@@ -150,10 +150,10 @@ def aligner(run: Run) -> Aligner:
 
     The source word is the one with the largest share of the attention at the positions that predict the word: of the
     head that aligns best, or the mean of all cross heads of the last layer that has some. Words are those between
-    spaces. Raises InputError for a model without cross-attention, or one that does not read the source.
+    spaces. Raises InputError for a model without cross-attention.
     """
     counts = run.model.head_counts.get("cross_heads", [])
-    if run.translator.hide_source or not any(counts):
+    if not any(counts):
         raise InputError(f"alignments: {run.directory} has no attention to the source, so its words cannot be aligned")
     last = max(layer for layer, count in enumerate(counts) if count)
     return partial(_aligned, run, *(aligning_head(run) or (last, slice(None))))

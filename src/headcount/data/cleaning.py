@@ -17,6 +17,7 @@ from tabulate import tabulate
 
 from headcount.data.tokenizer import normalise
 from headcount.errors import InputError
+from headcount.settings import Positive
 
 CHECKED = ("empty", "too long", "unequal lengths", "duplicate", "leak")  # a pair counts under the first
 TOO_MANY_PIECES = "too many pieces"
@@ -34,12 +35,10 @@ class CleaningReport:
     """Counts of pairs by split and reason.
 
     counts: split -> row of the table (see `ROWS`) -> pairs. A pair counts under the first reason that holds; only
-    training pairs can leak. tolerated: reasons that were counted in train, but whose pairs were kept. enabled: False if
-    cleaning was off; then only the rows "read" and "kept" have a meaning.
+    training pairs can leak. enabled: False if cleaning was off; then only the rows "read" and "kept" have a meaning.
     """
 
     counts: dict[str, dict[str, int]]
-    tolerated: list[str]
     enabled: bool
 
     def table(self) -> str:
@@ -49,7 +48,7 @@ class CleaningReport:
         for row in rows:
             leaks = row == "leak"
             values = ["-" if leaks and split != "train" else f"{n.get(row, 0):,}" for split, n in self.counts.items()]
-            cells.append([f"{row} (kept)" if row in self.tolerated else row, *values])
+            cells.append([row, *values])
         aligned = ("left", *["right"] * len(self.counts))
         lines = [tabulate(cells, tablefmt="plain", disable_numparse=True, colalign=aligned)]
         lines.append("Only train is filtered; valid and test are counted and kept whole.")
@@ -102,7 +101,7 @@ class Cleaning:
     space, lengths in characters, see `WIDE` and `SHORT`."""
 
     enabled: bool
-    max_words: Annotated[int, Ge(1)] | None
+    max_words: Positive | None
     max_ratio: Annotated[float, Ge(1)] | None
     drop_duplicates: bool
     drop_leaks: bool
@@ -131,7 +130,7 @@ class Cleaning:
             reasons["too long"] = spaces >= self.max_words
         if self.max_ratio is not None:
             reasons["unequal lengths"] = (longer > SHORT) & (longer > self.max_ratio * shorter)
-        if forbidden is not None:
+        if forbidden is not None and self.drop_leaks:
             reasons["leak"] = _bools(pc.or_(*(pc.is_in(*sides) for sides in zip(text, forbidden, strict=True))))
         keys = np.frombuffer(b"".join(map(_key, *(side.to_pylist() for side in text))), np.int64)
         return Findings(_bools(changed), np.column_stack(list(reasons.values())), keys, sizes)
@@ -140,22 +139,16 @@ class Cleaning:
         """Which pairs of a split are kept, bool [pair], and its counts by row of the report's table. filters: False for
         a split that is only counted."""
         count, reasons = len(found.keys), found.reasons.copy()
-        duplicate = np.ones(count, bool)
-        duplicate[np.unique(found.keys, return_index=True)[1]] = False
-        reasons[:, CHECKED.index("duplicate")] = duplicate
-        # A pair counts under the first reason that drops it, or else under the first tolerated one.
-        drops = reasons & np.array([reason not in self.tolerated for reason in CHECKED])
-        dropped = drops.any(axis=1)
-        first = np.where(dropped, drops.argmax(axis=1), reasons.argmax(axis=1))[reasons.any(axis=1)]
+        if self.drop_duplicates:
+            duplicate = np.ones(count, bool)
+            duplicate[np.unique(found.keys, return_index=True)[1]] = False
+            reasons[:, CHECKED.index("duplicate")] = duplicate
+        dropped = np.asarray(reasons.any(axis=1))
+        first = reasons.argmax(axis=1)[dropped]
         by_reason = {CHECKED[reason]: int(n) for reason, n in enumerate(np.bincount(first)) if n}
         kept = ~dropped if filters else np.ones(count, bool)
         normalised = int(found.normalised.sum())
         return kept, {"read": count, "normalised": normalised, **by_reason, "kept": int(kept.sum())}
-
-    @property
-    def tolerated(self) -> list[str]:
-        """The reasons that are counted, but drop no pair."""
-        return ["duplicate"] * (not self.drop_duplicates) + ["leak"] * (not self.drop_leaks)
 
 
 def _bools(column: pa.Array) -> np.ndarray:

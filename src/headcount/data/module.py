@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,12 +22,13 @@ from torch.utils.data import DataLoader
 from headcount.data.batches import Batch, Resample, Sentences, TrainStream, collate_planned
 from headcount.data.batching import Epochs, Lengthening, plan_split
 from headcount.data.cleaning import Cleaning, CleaningReport
-from headcount.data.corpora.corpus import SIDES, Corpus, further_names, language_codes
+from headcount.data.corpora.corpus import SIDES, Corpus, language_codes
 from headcount.data.prepare import prepare
 from headcount.data.subword_regularization import Segmentation, sample_pieces
 from headcount.data.tokenizer import AnyTokenizer, SentencePiece, SentencePiecePair, TokenizerPair, load_tokenizer
 from headcount.errors import InputError
 from headcount.files import naming, read_json, waiting
+from headcount.settings import Positive
 
 FORMAT = 5  # part of the key of prepared data: raise it when the stored format changes
 BOTH_WAYS = ("train", "valid")  # splits that data.both_directions doubles; scores of test stay comparable
@@ -67,9 +68,8 @@ class TranslationData(pl.LightningDataModule):
         tokenizer: SentencePiece | AnyTokenizer,
         cleaning: Cleaning,
         segmentation: Segmentation | None,
-        batch_tokens: Annotated[int, Ge(1)],
-        max_length: Annotated[int, Ge(1)] | None,
-        hide_source: bool,
+        batch_tokens: Positive,
+        max_length: Positive | None,
         both_directions: bool,
         directory: str | Path,
         workers: Annotated[int, Ge(0), Le(256)],
@@ -77,27 +77,20 @@ class TranslationData(pl.LightningDataModule):
         accumulation: int,
     ) -> None:
         super().__init__()
-        if max_length is not None and max_length + 1 > batch_tokens:
-            raise ValueError(
-                f"data.max_length={max_length} does not fit into data.batch_tokens={batch_tokens}: a sentence "
-                "takes its pieces and one token more; give a smaller data.max_length or more data.batch_tokens"
-            )
         if isinstance(tokenizer, SentencePiece) and segmentation and segmentation.model_type != tokenizer.model_type:
             raise ValueError(
                 f"segmentation: {type(segmentation).__name__} needs tokenizer.model_type={segmentation.model_type}, "
                 f"and not {tokenizer.model_type}; give segmentation.kind=best, or the one that fits"
             )
-        if both_directions and (hide_source or isinstance(tokenizer, SentencePiecePair | TokenizerPair)):
+        if both_directions and isinstance(tokenizer, SentencePiecePair | TokenizerPair):
             raise ValueError(
-                "data.both_directions=true: needs one vocabulary of both languages, and sources that say which of them "
-                "to write; give tokenizer.kind=joint and data.hide_source=false"
+                "data.both_directions=true: needs one vocabulary of both languages; give tokenizer.kind=joint"
             )
         self.corpus = corpus
         self.cleaning = cleaning
         self.segmentation = segmentation
         self.batch_tokens = batch_tokens
         self.max_length = max_length
-        self.hide_source = hide_source
         self.both_directions = both_directions
         self.directory = Path(directory)
         self.workers = workers
@@ -158,8 +151,8 @@ class TranslationData(pl.LightningDataModule):
 
     def _open(self) -> None:
         try:
-            self.report = CleaningReport(**read_json(self.prepared / "report.json"))
-            further_names(self.report.counts)  # they become names of files
+            report = read_json(self.prepared / "report.json")
+            self.report = CleaningReport(report["counts"], report["enabled"])
             self.tokenizer = load_tokenizer(self.prepared)
             paths = {split: self.prepared / f"{split}.arrow" for split in self.report.counts}
             self.data = DatasetDict({split: Dataset.from_file(str(path)) for split, path in paths.items()})
@@ -172,8 +165,8 @@ class TranslationData(pl.LightningDataModule):
                     starts, ends = ([np.concatenate(side[::way]) for way in (1, -1)] for side in (starts, ends))
                 pieces = np.memmap(self.prepared / f"{split}.pieces", np.int32, "r").view(np.ndarray)
                 source, target = (Sentences(pieces, *side) for side in zip(starts, ends, strict=True))
-                self._sentences[split] = (_hidden(source) if self.hide_source else source), target
-        except (OSError, ValueError, TypeError, pa.ArrowException) as error:
+                self._sentences[split] = source, target
+        except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
             raise InputError(
                 f"{self.prepared} is damaged ({error}); delete this folder, it will be built again"
             ) from error
@@ -213,7 +206,7 @@ class TranslationData(pl.LightningDataModule):
     def _resampling(self) -> Resample:
         assert self.segmentation is not None
         pairs, best = self.data["train"].select_columns(list(SIDES)), self._sentences["train"]
-        return Resampling(pairs, best, self.tokenizer, self.segmentation, self._most_sampled, self.hide_source)
+        return Resampling(pairs, best, self.tokenizer, self.segmentation, self._most_sampled)
 
     def _lengthening(self) -> tuple[Lengthening, Lengthening] | None:
         """The lengthening by subword sampling, measured on a sample that is the same in every process."""
@@ -244,7 +237,7 @@ class TranslationData(pl.LightningDataModule):
         """Most tokens of a source and of a target of a split, with EOS; with subword sampling, the most possible."""
         source, target = (int(side.lengths.max(initial=0)) for side in self._sentences[split])
         if split == "train" and self.segmentation is not None:
-            return source if self.hide_source else max(source, self._most_sampled), max(target, self._most_sampled)
+            return max(source, self._most_sampled), max(target, self._most_sampled)
         return source, target
 
     @property
@@ -285,7 +278,6 @@ class Resampling:
     tokenizer: AnyTokenizer
     segmentation: Segmentation
     most: int
-    hide_source: bool
 
     def __call__(self, rows: np.ndarray, seed: tuple[int, ...], longest: int) -> tuple[Sentences, Sentences]:
         texts, limit = self.pairs[rows], min(longest, self.most)
@@ -294,12 +286,7 @@ class Resampling:
             sampled = sample_pieces(getattr(self.tokenizer, side), texts[side], self.segmentation, (*seed, number))
             ids = [new if len(new) < limit else best.row(row) for row, new in zip(rows, sampled, strict=True)]
             sides.append(Sentences.of(ids))
-        return (_hidden(sides[0]) if self.hide_source else sides[0]), sides[1]
-
-
-def _hidden(source: Sentences) -> Sentences:
-    """Sources without a piece."""
-    return replace(source, ends=source.starts)
+        return sides[0], sides[1]
 
 
 def _with_reversed(pairs: Dataset) -> Dataset:

@@ -67,7 +67,7 @@ def prepare(
             found = Findings(*map(np.concatenate, zip(*in_processes(work, len(text)), strict=True)))
             kept[split], counts[split] = cleaning.keep(found, filters=split == "train")
             sizes[split] = int(found.sizes[kept[split]].sum())
-        report = CleaningReport(counts, cleaning.tolerated, cleaning.enabled)
+        report = CleaningReport(counts, cleaning.enabled)
         report.require_pairs()
         if isinstance(tokenizer, SentencePiece):
             logger.info("training the tokenizer, %s with %s pieces", tokenizer.model_type, f"{tokenizer.vocab_size:,}")

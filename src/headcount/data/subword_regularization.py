@@ -10,6 +10,7 @@ import sentencepiece
 from annotated_types import Ge, Gt, Lt
 
 from headcount.data.tokenizer import Tokenizer
+from headcount.settings import Natural
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +21,7 @@ class BpeDropout:
     """
 
     probability: Annotated[float, Gt(0), Lt(1)]
-    start_epoch: Annotated[int, Ge(0)]
+    start_epoch: Natural
     model_type: ClassVar[str] = "bpe"
 
     def settings(self) -> dict[str, Any]:
@@ -37,7 +38,7 @@ class SampledSegmentation:
 
     alpha: Annotated[float, Gt(0)]
     candidates: Annotated[int, Ge(2)] | None
-    start_epoch: Annotated[int, Ge(0)]
+    start_epoch: Natural
     model_type: ClassVar[str] = "unigram"
 
     def settings(self) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from annotated_types import Ge, Gt, Le
 
 from headcount.errors import InputError, reason
 from headcount.files import write_bytes
+from headcount.settings import Positive
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 VocabularySize = Annotated[int, Gt(260)]  # 4 special pieces and 256 bytes come first
@@ -71,21 +72,13 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
-        """Raises InputError for a file that is missing, not a sentencepiece model, or has other special numbers."""
+        """Raises InputError for a file that is missing, or is not a sentencepiece model."""
         try:
-            tokenizer = cls(Path(path).read_bytes())
+            return cls(Path(path).read_bytes())
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({reason(error)}); give a sentencepiece model file") from None
         except (RuntimeError, UnicodeDecodeError):
             raise InputError(f"{path}: not a sentencepiece model; give the tokenizer.model of a run") from None
-        processor = tokenizer._processor
-        special = (processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id())
-        if special != (PAD, UNK, BOS, EOS):
-            raise InputError(
-                f"{path}: numbers pad, unk, bos, eos as {special}; only {(PAD, UNK, BOS, EOS)} is allowed: "
-                "train it with headcount"
-            )
-        return tokenizer
 
     def save(self, path: str | Path) -> None:
         """Write the sentencepiece model to `path`, whole or not at all. Raises OSError."""
@@ -149,7 +142,7 @@ class SentencePiece:
     vocab_size: VocabularySize
     model_type: Literal["bpe", "unigram"]
     character_coverage: Annotated[float, Ge(0.9), Le(1.0)]
-    sample_bytes: Annotated[int, Ge(1)]
+    sample_bytes: Positive
 
     def fingerprint(self) -> str:
         return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from headcount.decoding.beam import Beams, BeamSearch
 from headcount.decoding.search import Hypotheses, Limits
+from headcount.settings import Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +20,7 @@ class DiverseBeamSearch(BeamSearch):
     """Diverse beam search: Vijayakumar et al. 2018, "Diverse beam search", algorithm 1 with Hamming diversity. The beam
     is that of all groups together. Settings: conf/search/diverse.yaml."""
 
-    groups: Annotated[int, Ge(1)] | None
+    groups: Positive | None
     diversity: Annotated[float, Ge(0), Lt(math.inf)]
 
     def __post_init__(self) -> None:

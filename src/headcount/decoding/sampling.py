@@ -22,6 +22,7 @@ from headcount.decoding.search import (
     Translation,
 )
 from headcount.devices import cumulative_sum
+from headcount.settings import Natural, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +41,9 @@ class Sampling(SearchMethod):
 
     samples: Rows
     temperature: Annotated[float, Ge(0.001), Le(1000)]
-    top_k: Annotated[int, Ge(1)] | None
+    top_k: Positive | None
     top_p: Annotated[float, Gt(0), Le(1)] | None
-    seed: Annotated[int, Ge(0)]
+    seed: Natural
 
     def rows(self, count: int) -> int:
         super().rows(count)  # raises InputError

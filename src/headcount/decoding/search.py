@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headcount.errors import InputError
+from headcount.settings import Positive
 
 Limits = Int[Tensor, "sentence"]
 """Most tokens of each translation, without its end-of-sentence."""
@@ -155,8 +156,8 @@ class SearchMethod(ABC):
 
     max_ratio: Annotated[float, Ge(0), Le(100)]  # more would never end
     max_extra: Annotated[int, Ge(0), Le(10_000)]
-    batch_tokens: Annotated[int, Ge(1)]
-    max_source: Annotated[int, Ge(1)] | None
+    batch_tokens: Positive
+    max_source: Positive | None
 
     def __post_init__(self) -> None:
         if self.max_ratio + self.max_extra == 0:

@@ -41,9 +41,8 @@ class LineError(InputError):
 class Translator:
     """A model, its tokenizer and a search: `translate` gives one translation for each line.
 
-    special: ids of padding, beginning and end of sentence. hide_source: the model reads only the end of every source;
-    how long a translation may be still follows from the source's pieces. name: of the model, for error messages.
-    longest: most pieces of a source, without its end; None: any number.
+    special: ids of padding, beginning and end of sentence. name: of the model, for error messages. longest: most pieces
+    of a source, without its end; None: any number.
     """
 
     forks = True  # whether the model works in forked processes
@@ -54,22 +53,20 @@ class Translator:
         codec: Codec,
         search: SearchMethod,
         special: tuple[int, int, int],
-        hide_source: bool = False,
         name: str = "the model",
     ) -> None:
         self.model = model
         self.codec = codec
         self.search = search
         self.pad, self.bos, self.eos = special
-        self.hide_source = hide_source
         self.name = name
-        positions = None if hide_source or model.max_length is None else model.max_length - 1
+        positions = None if model.max_length is None else model.max_length - 1
         bounds = [bound for bound in (search.max_source, positions) if bound is not None]
         self.longest: int | None = min(bounds, default=None)
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """The token ids of each source that the model reads, without the end of sentence."""
-        return [[] for _ in texts] if self.hide_source else self.codec.encode(texts)
+        """The token ids of each source, without the end of sentence."""
+        return self.codec.encode(texts)
 
     def translate(self, lines: Sequence[str], progress: Callable[[int], None] | None = None) -> list[str]:
         """The translation of every line, in order; an empty line stays empty.
@@ -107,8 +104,7 @@ class Translator:
             progress(sum(not ids for ids in pieces))
         alone = hooked(self.model)
         batches = [[row] for row, ids in enumerate(pieces) if ids] if alone else self._batches(pieces, limits, width)
-        sources = [[] for _ in pieces] if self.hide_source else pieces
-        jobs = [(count, [sources[row] for row in rows], [limits[row] for row in rows]) for rows in batches]
+        jobs = [(count, [pieces[row] for row in rows], [limits[row] for row in rows]) for rows in batches]
         in_turn = alone or len(jobs) < 2 or self.model.device.type != "cpu"
         found = starmap(self._search, jobs) if in_turn else parallel_map(self._search, jobs, self.forks)
         for rows, hypotheses in zip(batches, found, strict=True):

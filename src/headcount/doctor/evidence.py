@@ -61,9 +61,10 @@ def of_corpus(data: TranslationData) -> Evidence:
 
 
 def of_both_sides(config: Any) -> Any:
-    """A DictConfig whose text is that of the corpus, in its own direction, whichever part of it the model reads."""
+    """A DictConfig whose text is that of the corpus, in its own direction alone."""
     config = config.copy()
-    config.data.update({name: False for name in ("both_directions", "hide_source") if config.data.get(name)})
+    if config.data.get("both_directions"):
+        config.data.both_directions = False
     return config
 
 
@@ -89,5 +90,4 @@ def of_run(run: Run) -> Evidence:
         name: [(int(row["step"]) + 1, float(row[name])) for row in rows if row.get(name)]
         for name in ("valid/loss", "valid/bleu")
     }
-    score = None if run.translator.hide_source else loss
-    return replace(corpus, metrics=read_metrics(run.directory), curves=curves, translations=translations, loss=score)
+    return replace(corpus, metrics=read_metrics(run.directory), curves=curves, translations=translations, loss=loss)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from datasets import Dataset
 
-from headcount.data.corpora.text import read_table
 from headcount.errors import InputError
+from headcount.evaluation.annotated import read_annotated
 
 COLUMNS = ("source", "right", "wrong", "phenomenon")
 OPTIONAL = ("twin", "grade")
@@ -40,7 +40,7 @@ def read_contrasts(path: str | Path) -> Dataset:
     in a corpus: source, target, contrast, phenomenon, grade, twin; "" where a column is missing. Raises InputError with
     the line for what is none.
     """
-    found = read_table(path, COLUMNS, OPTIONAL, "a table of contrasts")
+    found = read_annotated(path, COLUMNS, OPTIONAL, "a table of contrasts")
     for number, row in found:
         if row["right"] == row["wrong"]:
             raise InputError(f"{path}, line {number}: right and wrong are the same")

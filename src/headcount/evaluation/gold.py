@@ -10,9 +10,9 @@ from typing import Any
 
 from datasets import Dataset
 
-from headcount.data.corpora.text import read_table
 from headcount.data.tokenizer import normalise
 from headcount.errors import InputError
+from headcount.evaluation.annotated import read_annotated
 
 NEEDED, OPTIONAL = ("source", "target"), ("links", "alignment")
 LINK = re.compile(r"(\S+):([0-9]{1,6})-([0-9]{1,6})")
@@ -31,7 +31,7 @@ def read_gold(paths: str | Sequence[str]) -> Dataset:
     rows = [
         _sentence(f"{path}, line {number}", row)
         for path in ([paths] if isinstance(paths, str) else dict.fromkeys(paths))
-        for number, row in read_table(path, NEEDED, OPTIONAL, "a table of gold structure")
+        for number, row in read_annotated(path, NEEDED, OPTIONAL, "a table of gold structure")
     ]
     if len(rows) < 2:
         raise InputError(f"gold={paths}: {len(rows)} sentences; give two or more: every other one serves for choices")

@@ -19,8 +19,6 @@ def unsupported(run: Run, format: str) -> list[str]:
         found = [(f"its model is {type(run.model).__name__}", "the Transformer alone; train with model=nano")]
     else:
         found = [*_limits(run.model), *(_limits_of_transformers(run.model) if format == "huggingface" else [])]
-    if run.translator.hide_source:
-        found.append(("data.hide_source=true", "models that read the source; train with data.hide_source=false"))
     return list(dict.fromkeys(f"{has}: format={format} has {lacks}" for has, lacks in found))
 
 

@@ -15,6 +15,7 @@ from headcount.grammar.lexicon.table import content
 from headcount.grammar.phenomena import PHENOMENA, WEIGHTS
 from headcount.grammar.phenomena.plain import plain
 from headcount.grammar.sentence import Sentence, render, write
+from headcount.settings import Positive
 
 # Of the rules. Raise it when they make other sentences, so that the corpus is another one: a test fails until then.
 VERSION = 1
@@ -54,8 +55,8 @@ class Pair:
 class Grammar:
     """English sentences with German translations, made from the lexicon and the rules of this package.
 
-    train_size, valid_size, test_size: numbers of sentences. seed: of the corpus; another one is another corpus. Raises
-    InputError for a size below 1. `load` gives the splits train, valid and test with the columns
+    train_size, valid_size, test_size: numbers of sentences. seed: of the corpus; another one is another corpus. `load`
+    gives the splits train, valid and test with the columns
 
     - `source`, `target`: a sentence and its one translation. Each English word has one German translation, except
       ambiguous nouns, which another word decides; word order is fixed.
@@ -76,12 +77,9 @@ class Grammar:
     source_language = "en"
     target_language = "de"
 
-    def __init__(self, *, train_size: int, valid_size: int, test_size: int, seed: int) -> None:
+    def __init__(self, *, train_size: Positive, valid_size: Positive, test_size: Positive, seed: int) -> None:
         self.sizes = {"train": train_size, "valid": valid_size, "test": test_size}
         self.seed = seed
-        for split, size in self.sizes.items():
-            if size < 1:
-                raise InputError(f"data.{split}_size={size!r}: must be a number of sentences, at least 1")
 
     def fingerprint(self) -> str:
         """A short name for this text: it changes with the sizes, the seed, the lexicon and `VERSION`."""

@@ -49,16 +49,17 @@ def balanced_feed_forward(
     width: int,
     d_model: int,
     heads: int,
-    head_size: int,
+    head_size: int | None,
     encoder_layers: int,
     decoder_layers: int,
     kind: str,
     kv_heads: int | None = None,
 ) -> int:
     """Width of the feed-forward that gives a model with `heads` as many parameters as one whose heads fill d_model and
-    whose feed-forward is `width` wide: Shazeer 2019, Table 1. kind: of `FEED_FORWARDS`. kv_heads: heads of keys and
-    values; None: as many as heads."""
+    whose feed-forward is `width` wide: Shazeer 2019, Table 1. head_size: None: heads fill d_model. kind: of
+    `FEED_FORWARDS`. kv_heads: heads of keys and values; None: as many as heads."""
     layers, attentions = encoder_layers + decoder_layers, encoder_layers + 2 * decoder_layers
+    head_size = head_size or d_model // heads
     queries = (d_model - heads * head_size) * (2 * d_model + 1)  # and the output projection, whose bias stays
     keys = (d_model - (kv_heads or heads) * head_size) * (2 * d_model + 2)  # and values
     saved = (queries + keys) * attentions

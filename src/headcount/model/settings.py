@@ -6,7 +6,6 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Le, Lt
 
-Natural = Annotated[int, Ge(0)]
 Size = Annotated[int, Ge(1), Le(2**20)]
 Layers = Annotated[int, Ge(1), Le(256)]
 Heads = int | Sequence[int]  # of every layer, or one number for each

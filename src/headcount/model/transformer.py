@@ -16,7 +16,8 @@ from headcount.model.feed_forward import FEED_FORWARDS
 from headcount.model.layers import DecoderLayer, EncoderLayer, Residual
 from headcount.model.multi_head import HeadPlan, MultiHeadAttention, plan_heads
 from headcount.model.positions import POSITIONS
-from headcount.model.settings import Factor, Heads, Layers, Natural, Probability, Size
+from headcount.model.settings import Factor, Heads, Layers, Probability, Size
+from headcount.settings import Natural
 
 Layer = TypeVar("Layer", bound=nn.Module)
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from headcount.training.checkpoint import LastCheckpoint
 
 # Settings of `data` beside the corpus: how its text becomes batches.
-OF_MODULE = ("max_length", "batch_tokens", "hide_source", "both_directions", "directory", "workers")
+OF_MODULE = ("max_length", "batch_tokens", "both_directions", "directory", "workers")
 NOT_CORPUS = (*OF_MODULE, "cleaning", "rate_tokens", "fingerprint")
 GROUPS = ("data", "tokenizer", "segmentation", "model", "loss", "optimizer", "schedule", "averaging", "search")
 # Of a resumed or finished run, beside these: the changes of its settings, and the heads that it was pruned to.

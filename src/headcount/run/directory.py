@@ -16,7 +16,7 @@ from headcount.errors import InputError, reason
 from headcount.files import point, read_json, show, write_text
 
 # Settings of `data` and of optimizer=muon in runs of earlier versions, which every kept run has as they act today.
-REMOVED = ("batch_ramp", "batch_ramp_start", "pad_to", "streaming")
+REMOVED = ("batch_ramp", "batch_ramp_start", "hide_source", "pad_to", "streaming")
 REMOVED_OF_MUON = ("nesterov", "ns_steps", "ns_coefficients", "ns_dtype")
 MOMENT = 1.0  # seconds to wait for a lock
 
@@ -45,6 +45,8 @@ def read_config(directory: Path) -> DictConfig:
         raise InputError(f"{path}: not the config of a run, which has the groups {', '.join(groups)}")
     if "_target_" in settings["model"]:
         raise InputError(f"{path}: is of an earlier version; python scripts/migrate_run.py {show(directory)} renews it")
+    if settings["data"].get("hide_source"):
+        raise InputError(f"{path}: data.hide_source=true: only earlier versions read models that were trained so")
     try:
         return OmegaConf.create(_renewed(settings))
     except (OmegaConfBaseException, RecursionError, ValueError) as error:

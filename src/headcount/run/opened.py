@@ -79,11 +79,9 @@ def data_of_run(config: DictConfig, tokenizer: AnyTokenizer) -> "TranslationData
     return data
 
 
-def make_translator(
-    model: TranslationModel, codec: Codec, search: SearchMethod, hide_source: bool, name: str = "the model"
-) -> Translator:
+def make_translator(model: TranslationModel, codec: Codec, search: SearchMethod, name: str = "the model") -> Translator:
     """A translator of our model and tokenizer, which know nothing of each other."""
-    return Translator(model, codec, search, (PAD, BOS, EOS), hide_source, name)
+    return Translator(model, codec, search, (PAD, BOS, EOS), name)
 
 
 def open_run(
@@ -113,7 +111,7 @@ def open_run(
     load_weights(model, weights, directory)
     model.to(choose_device(device), getattr(torch, precision)).eval()
     method = search_of(config, search or {})
-    translator = make_translator(model, tokenizer, method, config.data.hide_source, str(directory))
+    translator = make_translator(model, tokenizer, method, str(directory))
     own = weights.resolve() == (directory / "model.safetensors").resolve()
     return Run(directory, config, model, tokenizer, translator, None if own else weights)
 
@@ -163,15 +161,14 @@ def ensemble(runs: Sequence[Run]) -> Run:
                 f"{names} have different vocabularies (tokenizer.model), so their probabilities have no mean; "
                 "give runs that were trained on one corpus, prepared alike"
             )
-        if (other.languages, other.config.data.hide_source) != (first.languages, first.config.data.hide_source):
-            raise InputError(f"{names} translate between other languages, or one of them without seeing the source")
+        if other.languages != first.languages:
+            raise InputError(f"{names} translate between other languages")
     if not others:
         return first
     translator = make_translator(
         Ensemble([run.model for run in runs]),
         first.tokenizer,
         first.translator.search,
-        first.translator.hide_source,
         " + ".join(run.translator.name for run in runs),
     )
     return replace(first, translator=translator)

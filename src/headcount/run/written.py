@@ -7,6 +7,7 @@ from headcount.data.tokenizer import save_tokenizer
 from headcount.devices import versions
 from headcount.errors import InputError
 from headcount.files import new_directory
+from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.model.flops import operations_per_token
 from headcount.run.directory import begin_metrics, write_config
 from headcount.run.opened import Run
@@ -15,7 +16,7 @@ from headcount.training.averaging import own_weights, save_weights
 
 def write_run(run: Run) -> None:
     """Write a run to its directory, which must not be there, whole or not at all."""
-    figures: dict[str, Any] = {"seed": run.config.seed, "parameters": parameters(run)}
+    figures: dict[str, Any] = {"seed": run.config.seed, "parameters": parameters(run.model)}
     with suppress(InputError):  # without the corpus nobody knows the lengths that training counts with
         figures["operations_per_token"] = operations_per_token(run.model, *run.data().mean_lengths)
     figures |= {"model": run.model.head_counts, "versions": versions()}
@@ -26,6 +27,6 @@ def write_run(run: Run) -> None:
         begin_metrics(directory, figures)
 
 
-def parameters(run: Run) -> int:
-    """The number of trained numbers of a run's model."""
-    return sum(parameter.numel() for parameter in run.model.parameters())
+def parameters(model: EncoderDecoder) -> int:
+    """The number of trained numbers of a model."""
+    return sum(parameter.numel() for parameter in model.parameters())

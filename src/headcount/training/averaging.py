@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import torch
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Gt, Le, Lt
 from pytorch_lightning import Callback, Trainer
 from safetensors.torch import load_file, save
 from torch import Tensor
 
 from headcount.files import write_bytes
+from headcount.settings import Positive
 
 Weights = dict[str, Tensor]
 ShareOfRun = Annotated[float, Gt(0), Le(1)]
@@ -39,7 +40,7 @@ class CheckpointAverage(Averaging):
     share: of the run's steps, over which `last` of them are spread. every: optimizer steps between two, instead.
     """
 
-    def __init__(self, *, last: Annotated[int, Ge(1)], share: ShareOfRun, every: Annotated[int, Ge(1)] | None) -> None:
+    def __init__(self, *, last: Positive, share: ShareOfRun, every: Positive | None) -> None:
         self.last = self.count = last
         self.share = share
         self.every = every or 0

@@ -5,15 +5,15 @@ import logging
 import math
 import signal
 import time
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
 import pytorch_lightning as pl
 import torch
-from annotated_types import Ge
 from pytorch_lightning import Callback, Trainer
 from torch import Tensor
 
 from headcount.errors import InputError
+from headcount.settings import Positive
 from headcount.signals import signals_to
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class SkippedSteps:
     training.
     """
 
-    def __init__(self, stop_after: Annotated[int, Ge(1)]) -> None:
+    def __init__(self, stop_after: Positive) -> None:
         self.stop_after = stop_after
         self.total = 0
         self.in_a_row = 0

@@ -7,16 +7,15 @@ from typing import Annotated, Any, cast
 from zipfile import BadZipFile, ZipFile
 
 import torch
-from annotated_types import Ge, Gt
+from annotated_types import Gt
 from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from headcount.files import naming, replacing
+from headcount.settings import Natural, Positive
 from headcount.training.averaging import ScheduleFreeAverage, own_weights, save_weights
 
-Steps = Annotated[int, Ge(1)]
 Minutes = Annotated[float, Gt(0)]
-Step = Annotated[int, Ge(0)]
 
 
 def check_checkpoint(path: Path) -> None:
@@ -53,7 +52,7 @@ class LastCheckpoint(Callback):
     keep: steps whose weights are kept as well, in `checkpoints/step-N.safetensors`; 0: the initial ones.
     """
 
-    def __init__(self, *, every: Steps, every_minutes: Minutes | None, keep: list[Step]) -> None:
+    def __init__(self, *, every: Positive, every_minutes: Minutes | None, keep: list[Natural]) -> None:
         self.every = every
         self.every_minutes = every_minutes
         self.keep = frozenset(keep)

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from headcount.data.tokenizer import BOS, EOS
 from headcount.model.encoder_decoder import EncoderDecoder, soft_capped
+from headcount.settings import Natural
 
 GRAIN = 64  # tokens that a product has a multiple of, the last ones zeros: oneDNN compiles it for every new number
 CHUNK = {"cpu": 512, "cuda": 16384}  # tokens whose logits exist at once; on a CPU, as many as stay in the cache
 
 Smoothing = Annotated[float, Ge(0), Lt(1)]
 Alpha = Annotated[float, Gt(0)]
-Step = Annotated[int, Ge(0)]
 
 
 class LabelSmoothing:
@@ -61,7 +61,7 @@ class TwoPasses(LabelSmoothing, ABC):
 
     passes = 2
 
-    def __init__(self, *, alpha: Alpha, smoothing: Smoothing, start: Step) -> None:
+    def __init__(self, *, alpha: Alpha, smoothing: Smoothing, start: Natural) -> None:
         super().__init__(smoothing=smoothing)
         self.alpha = alpha
         self.start = start
@@ -109,7 +109,7 @@ class SimCut(TwoPasses):
     """
 
     def __init__(
-        self, *, alpha: Alpha, p_cut: Annotated[float, Gt(0), Lt(1)], smoothing: Smoothing, start: Step
+        self, *, alpha: Alpha, p_cut: Annotated[float, Gt(0), Lt(1)], smoothing: Smoothing, start: Natural
     ) -> None:
         super().__init__(alpha=alpha, smoothing=smoothing, start=start)
         self.p_cut = p_cut

@@ -7,9 +7,10 @@ from typing import Annotated
 
 from annotated_types import Ge, Le
 
+from headcount.settings import Positive
+
 logger = logging.getLogger(__name__)
 
-Positive = Annotated[int, Ge(1)]
 Share = Annotated[float, Ge(0), Le(1)]  # of the peak rate
 
 

@@ -33,6 +33,12 @@ class Corpus(Protocol):
         """A hash of the text that `load` gives. Every process of every run calls it at its start."""
 
 
+def not_given(needs: str, **settings: object) -> ValueError:
+    """The error that names those of the settings of `data` without a value, and says what is needed."""
+    absent = ", ".join(f"data.{name}" for name, value in settings.items() if not value)
+    return ValueError(f"{absent}: not given; {needs}")
+
+
 def language_codes(source: str, target: str, differ: bool = False) -> tuple[str, str]:
     """The codes of both languages, which are parts of file names. Raises InputError for a code that is not allowed, and
     with `differ` for one language twice."""

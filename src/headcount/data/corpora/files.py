@@ -4,16 +4,16 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from annotated_types import Ge
 from datasets import Dataset, concatenate_datasets
 
-from headcount.data.corpora.corpus import SPLITS, fingerprint, language_codes, test_set_name
+from headcount.data.corpora.corpus import SPLITS, fingerprint, language_codes, not_given, test_set_name
 from headcount.data.corpora.held_out import HeldOut
 from headcount.data.corpora.tables import FORMATS, Column, format_of, number_of_rows, read_table
 from headcount.data.corpora.text import read_pairs
 from headcount.errors import InputError
+from headcount.settings import Positive
 
 Columns = tuple[Column, Column]
 
@@ -28,13 +28,10 @@ class SplitFiles(NamedTuple):
     columns: Columns | None = None
 
     def read(self) -> Dataset:
-        """The pairs. Raises InputError for a file that cannot be read, or that holds none."""
-        columns = self.columns
-        parts = [read_pairs(*self.paths)] if columns is None else [read_table(path, columns) for path in self.paths]
-        for path, part in zip(self.paths, parts, strict=False):
-            if not len(part):
-                raise InputError(f"{path}: holds no pairs; a split needs at least one")
-        return concatenate_datasets(parts)
+        """The pairs. Raises InputError for a file that cannot be read."""
+        if self.columns is None:
+            return read_pairs(*self.paths)
+        return concatenate_datasets([read_table(path, self.columns) for path in self.paths])
 
 
 @dataclass(kw_only=True)
@@ -52,13 +49,14 @@ class FilesCorpus:
     test: Any
     source_column: Column | None
     target_column: Column | None
-    held_out: Mapping[str, int | None] | None
-    max_pairs: Annotated[int, Ge(1)] | None
+    held_out: Mapping[str, Any] | None
+    max_pairs: Positive | None
     tests: Mapping[str, Any] | None
 
     def __post_init__(self) -> None:
         if not self.source or not self.target:
-            raise ValueError("data.source, data.target: not given; data=files needs both language codes, such as de")
+            needs = "data=files needs both language codes, such as de"
+            raise not_given(needs, source=self.source, target=self.target)
         one_column = self.source_column == self.target_column
         self.source_language, self.target_language = language_codes(self.source, self.target, differ=one_column)
         columns = (
@@ -105,12 +103,6 @@ def files_at(setting: str, place: Any, columns: Columns) -> SplitFiles:
         raise ValueError(
             f"{setting}={place}: must be two files of text, [SOURCE,TARGET], or tables that end in one of "
             f"{', '.join(FORMATS)}"
-        )
-    numbers = [column for column in columns if isinstance(column, int)]
-    if numbers and (len(numbers) == 1 or min(numbers) < 1 or not formats <= {".tsv", ".csv"}):
-        raise ValueError(
-            f"data.source_column={columns[0]} and data.target_column={columns[1]} do not fit {place}: give the names "
-            "of two columns, or for a .tsv or .csv file without a header their numbers, from 1"
         )
     return SplitFiles(paths, columns)
 

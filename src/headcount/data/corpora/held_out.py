@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,18 @@ from datasets import Dataset
 from headcount.data.corpora.corpus import SIDES, pairs_of
 from headcount.data.tokenizer import normalise
 from headcount.errors import InputError
+from headcount.settings import Positive, check
 
 CHUNK = 2**14  # pairs hashed at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Numbers of pairs, None for a split that the corpus has; seed: of the choice."""
+
+    valid: Positive | None = None
+    test: Positive | None = None
+    seed: int = 1
 
 
 class HeldOut:
@@ -22,23 +33,16 @@ class HeldOut:
     not on their order. All pairs with a held-out source leave train; the pair with the smallest hash is held out. A
     pair without text on a side stays in train.
 
-    settings: `valid` and `test`, the number of pairs of each (None for a split that the corpus has), and `seed`; None
-    for nothing. max_pairs: of train only the first pairs are read, this many; None for all.
-    Raises ValueError for other settings, or numbers that are not allowed.
+    settings: see `Settings`; None for nothing. max_pairs: of train only the first pairs are read, this many; None for
+    all. Raises InputError with a line for each setting that is wrong.
     """
 
     def __init__(self, settings: Mapping[str, Any] | None, max_pairs: int | None) -> None:
-        given = {"seed": 1} | dict(settings or {})
-        for name, size in given.items():
-            allowed = type(size) is int and (size > 0 or name == "seed")
-            if not allowed and (name == "seed" or size is not None):
-                raise ValueError(
-                    f"data.held_out.{name}={size}: must be a whole number, of pairs 1 or more, such as 2000, or null "
-                    "for a split that the corpus has"
-                )
+        check(Settings, settings or {}, "data.held_out.")
+        given = Settings(**(settings or {}))
         # Test before valid, so that another size of valid does not change the test split.
-        self.sizes = {split: given[split] for split in ("test", "valid") if given.get(split)}
-        self.seed, self.max_pairs = given["seed"], max_pairs
+        self.sizes = {split: size for split, size in {"test": given.test, "valid": given.valid}.items() if size}
+        self.seed, self.max_pairs = given.seed, max_pairs
 
     @property
     def settings(self) -> dict[str, Any]:

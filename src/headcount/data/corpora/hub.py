@@ -4,17 +4,17 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import datasets
-from annotated_types import Ge
 from datasets import Dataset
 
-from headcount.data.corpora.corpus import SPLITS, fingerprint, language_codes, test_set_name
+from headcount.data.corpora.corpus import SPLITS, fingerprint, language_codes, not_given, test_set_name
 from headcount.data.corpora.files import FilesCorpus, test_files
 from headcount.data.corpora.held_out import HeldOut
 from headcount.data.corpora.tables import text_columns
 from headcount.errors import InputError, first_line
+from headcount.settings import Positive
 
 
 @dataclass(kw_only=True)
@@ -37,17 +37,18 @@ class HubCorpus:
     splits: Mapping[str, str | None]
     source_field: str | None
     target_field: str | None
-    held_out: Mapping[str, int | None] | None
-    max_pairs: Annotated[int, Ge(1)] | None
+    held_out: Mapping[str, Any] | None
+    max_pairs: Positive | None
     tests: Mapping[str, Any] | None
 
     def __post_init__(self) -> None:
-        if not (self.path or self.root) or not self.source or not self.target:
-            raise ValueError(
-                "data.path, data.source, data.target: not given; needed are the name of a data set and both language "
-                "codes, such as data.path=Helsinki-NLP/opus_books data.name=de-en data.source=de data.target=en, or "
-                "for the name a folder, data.root=DIR"
+        place = self.path or self.root
+        if not place or not self.source or not self.target:
+            needs = (
+                "needed are the name of a data set and both language codes, such as data.path=Helsinki-NLP/opus_books "
+                "data.name=de-en data.source=de data.target=en, or for the name a folder, data.root=DIR"
             )
+            raise not_given(needs, path=place, source=self.source, target=self.target)
         self.source_language, self.target_language = language_codes(self.source, self.target, differ=True)
         self.cut = HeldOut(self.held_out, self.max_pairs)
         for split in SPLITS:

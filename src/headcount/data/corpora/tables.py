@@ -1,6 +1,5 @@
 """Tables with a sentence pair a row: TSV, CSV, JSON lines, Parquet, Arrow; text columns of data sets of the hub."""
 
-import gzip
 import json
 from pathlib import Path
 
@@ -70,8 +69,9 @@ def text_columns(table: pa.Table, names: tuple[str, ...], where: str, remedy: st
 
 
 def _delimited(path: Path, columns: tuple[Column, Column]) -> pa.Table:
-    quoted, numbered = format_of(path) == ".csv", isinstance(columns[0], int)
-    names = [f"f{int(name) - 1}" if numbered else name for name in columns]  # as pyarrow calls columns without a header
+    quoted, numbered = format_of(path) == ".csv", all(isinstance(name, int) for name in columns)
+    # Without a header, pyarrow calls the columns f0, f1, ...
+    names = [f"f{int(name) - 1}" if numbered else str(name) for name in columns]
     parse = {"delimiter": ",", "quote_char": '"'} if quoted else {"delimiter": "\t", "quote_char": False}
     table = pa.csv.read_csv(
         path,
@@ -85,20 +85,20 @@ def _delimited(path: Path, columns: tuple[Column, Column]) -> pa.Table:
 def _json(path: Path, columns: tuple[Column, Column]) -> pa.Table:
     """An object a line, by Python's own reader: pyarrow's crashes at some damaged files."""
     rows = []
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                rows += [dict(json.loads(line).items())] if line.strip() else []
-            except (ValueError, AttributeError, RecursionError):
-                raise InputError(f"{path}, line {number}: no JSON object") from None
+    for number, line in enumerate(iterate_lines(path), start=1):
+        try:
+            rows += [dict(json.loads(line).items())] if line.strip() else []
+        except (ValueError, AttributeError, RecursionError):
+            raise InputError(f"{path}, line {number}: no JSON object") from None
     names = dict.fromkeys(name for row in rows for name in row)
-    read = (*columns, NESTED)  # the others, whose values may be of several kinds, have their names in a message
+    read = {*map(str, columns), NESTED}  # values of the others may be of several kinds; a message has their names
     return pa.table({name: [row.get(name) for row in rows] if name in read else pa.nulls(len(rows)) for name in names})
 
 
 def _parquet(path: Path, columns: tuple[Column, Column]) -> pa.Table:
     with pa.parquet.ParquetFile(path) as file:
-        return file.read([name for name in file.schema_arrow.names if name in (*columns, NESTED)] or None)
+        read = {*map(str, columns), NESTED}
+        return file.read([name for name in file.schema_arrow.names if name in read] or None)
 
 
 def _arrow(path: Path, columns: tuple[Column, Column]) -> pa.Table:

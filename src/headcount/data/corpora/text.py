@@ -2,7 +2,7 @@
 
 import gzip
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -46,32 +46,6 @@ def decoded(content: bytes) -> str:
 def read_lines(path: str | Path) -> list[str]:
     """All lines of a text file, see `iterate_lines`."""
     return list(iterate_lines(path))
-
-
-def read_table(
-    path: str | Path, needed: Sequence[str], optional: Sequence[str], what: str
-) -> list[tuple[int, dict[str, str]]]:
-    """The rows of a table with their line numbers: tab-separated, not quoted, with a header, plain or gzip.
-
-    needed: columns that must be there, and full in every row; optional: those that may be there; what: such a table, in
-    error messages. Raises InputError with the line.
-    """
-    names, *rows = [line.split("\t") for line in read_lines(path)] or [[""]]
-    for name in (*needed, *optional):
-        if names.count(name) > 1 or (name in needed and name not in names):
-            allowed = f"{what} has the columns {', '.join(needed)}, and may have {', '.join(optional)} and others"
-            raise InputError(f"{path}, line 1: no column {name}, or several; {allowed}")
-    if not rows:
-        raise InputError(f"{path}: holds no row below its header")
-    found = []
-    for number, cells in enumerate(rows, start=2):
-        if len(cells) != len(names):
-            raise InputError(f"{path}, line {number}: {len(cells)} columns where the header has {len(names)}")
-        row = dict(zip(names, cells, strict=True))
-        if empty := [name for name in needed if not row[name].strip()]:
-            raise InputError(f"{path}, line {number}: its {empty[0]} is empty")
-        found.append((number, row))
-    return found
 
 
 def read_pairs(source_path: str | Path, target_path: str | Path) -> Dataset:

@@ -21,6 +21,7 @@ from headcount.model.multi_head import MultiHeadAttention
 from headcount.model.positions import Rotation
 from headcount.model.transformer import Transformer
 from headcount.run.opened import Run
+from headcount.run.written import parameters
 
 SCRIPTS = ("tokenizer.js", "model.js", "page.js")
 COLUMNS = ("source", "target", "phenomenon", "contrast")
@@ -53,7 +54,7 @@ def content(run: Run, weights: str, examples: list[dict[str, str]]) -> dict[str,
     return {
         "name": run.directory.resolve().name,
         "languages": run.languages,
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameters": parameters(model),
         "weights": weights,
         "model": architecture(model, tensors),
         "tensors": tensors.packed,
