@@ -178,7 +178,7 @@ def exported(home, folder, norm=None):
     run = headcount.open_run(home / "runs" / "first", device="cpu")
     if norm:
         model = random_model(run.tokenizer.vocab_size, num_heads=4, norm=norm)
-        run = replace(run, model=model, translator=make_translator(model, run.tokenizer, run.translator.search, False))
+        run = replace(run, model=model, translator=make_translator(model, run.tokenizer, run.translator.search))
     export(run, {"format": "huggingface", "quantization": None, "max_positions": 64, "output": str(folder / "opus")})
     files = [str(folder / f"pairs.{language}") for language in ("en", "de")]
     for name, lines in zip(files, zip(*CLAUSES[:12], strict=True), strict=True):

@@ -185,7 +185,7 @@ def test_the_part_measures_a_run_and_pruning_cuts_in_its_order(home, tmp_path):
     found = parts["bleu"]
     assert found["counts"].shape == (7, 8, 10)
     lines = texts.select(found["test_row"])
-    search = make_translator(whole.model, whole.tokenizer, greedy(whole.translator.search), False)
+    search = make_translator(whole.model, whole.tokenizer, greedy(whole.translator.search))
     for number in (0, 4):
         with heads.gated({number - 1: 0} if number else {}):
             written = search.translate(list(lines["source"]))

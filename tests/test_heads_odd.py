@@ -52,7 +52,7 @@ def test_every_part_measures_a_model_with_odd_heads(model, undrawn):
     torch.manual_seed(0)
     made = built("model/nano", **{**TWO_LAYERS, **MODELS[model]}, vocab_size=EOS + 2 + len(planted.WORDS)).eval()
     tokenizer = planted.WordTokenizer()
-    translator = SimpleNamespace(encode=tokenizer.encode, hide_source=False)
+    translator = SimpleNamespace(encode=tokenizer.encode)
     run = SimpleNamespace(model=made, tokenizer=tokenizer, translator=translator)
     splits = {name: twinned(24, seed) for seed, name in enumerate(("train", "valid", "test"))}
     settings = {"seed": 1, "pairs": 6, "pair_sentences": 8, "permutations": 4, "shapley_sentences": 4}

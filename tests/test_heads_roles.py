@@ -1,7 +1,5 @@
 """Roles by attention: words and their pieces, shares by weight and by norm, measures against loops, planted heads."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import planted
 import pytest
@@ -12,11 +10,8 @@ from headcount.data.batches import Sentences
 from headcount.data.tokenizer import EOS, normalise
 from headcount.grammar.corpus import words
 from headcount.heads.interface import Heads
-from headcount.heads.links import GOLD
 from headcount.heads.observed import between_words, observed
-from headcount.heads.patching import TWINS
-from headcount.heads.paths import PATHS
-from headcount.heads.roles import OFFSETS, ROLES, by_offset, measured, positional_heads, rare_words, role_figures, roles
+from headcount.heads.roles import OFFSETS, by_offset, measured, positional_heads, rare_words, role_figures, roles
 from headcount.heads.spelling import spelling
 
 ODD = [
@@ -56,13 +51,6 @@ def test_shares_of_pieces_in_words_worked_by_hand():
     assert spelling(np.array([4, 3, 3, 4]), "Tür auf.")[2:].tolist() == [[0, 1, 0], [0, 0.75, 0.25]]
     with pytest.raises(ValueError, match="pieces of 5 bytes do not spell a text of 7: 'Tür'"):
         spelling(np.array([5]), "Tür")
-
-
-def test_a_run_that_never_reads_its_source_has_no_such_parts():
-    for hidden in (True, False):
-        run = SimpleNamespace(translator=SimpleNamespace(hide_source=hidden))
-        given = SimpleNamespace(run=run, gold=(), test=SimpleNamespace(twinned=[0]))
-        assert {bool(part.lacks(given)) for part in (ROLES, GOLD, TWINS, PATHS)} == {hidden}
 
 
 @pytest.mark.parametrize(

@@ -322,7 +322,7 @@ def analysis():
     columns = ("source", "twin", "target", "contrast", "phenomenon", "grade")
     rows = Dataset.from_list([dict(zip(columns, row, strict=True)) for row in ROWS])
     tokenizer = sentence_piece(290).train(rows["source"], rows["target"])
-    translator = SimpleNamespace(encode=tokenizer.encode, hide_source=False)
+    translator = SimpleNamespace(encode=tokenizer.encode)
     torch.manual_seed(1)
     model = built("model/nano", **ONE_LAYER, vocab_size=tokenizer.vocab_size).eval()
     run = SimpleNamespace(model=model, tokenizer=tokenizer, translator=translator)

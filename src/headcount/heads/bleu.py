@@ -28,7 +28,7 @@ def greedy_counts(analysis: Analysis, rows: Dataset, gates: torch.Tensor, progre
     heads, run = analysis.heads, analysis.run
     sources, references = list(rows["source"]), list(rows["target"])
     search = greedy(run.translator.search)
-    translator = make_translator(run.model, run.tokenizer, search, run.translator.hide_source)
+    translator = make_translator(run.model, run.tokenizer, search)
     once, where = np.unique(gates.cpu().numpy(), axis=0, return_inverse=True)
     counts = []
     for setting in torch.from_numpy(once).to(gates):

@@ -233,7 +233,6 @@ class Run(opened.Run):
 
     def _words(self, text: str) -> Tokens:
         side = self.tokenizer.source
-        text = "" if self.translator.hide_source else text
         spelled = Spelled(side, Sentences.of(side.encode([text])), [text])
         return Tokens(spelled.words[0], spelled.owners(0))
 

@@ -155,7 +155,7 @@ def open_foreign(folder: Path, files: Sequence[str], directory: Path | None, con
     generation, both = model.generation_config, TokenizerPair(*sides)
     alpha = min(max(generation.length_penalty or 0.0, 0.0), MOST_ALPHA)
     search = BeamSearch(beam=generation.num_beams or 1, alpha=alpha, **BOUNDS)
-    translator = make_translator(adapted, both, search, False, str(folder))
+    translator = make_translator(adapted, both, search, str(folder))
     splits = sentences(files, both, adapted.max_length)
     home = directory or folder.parent / f"{folder.resolve().name}-heads"
     home.mkdir(parents=True, exist_ok=True)

@@ -32,16 +32,7 @@ from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.evaluation_set import EvaluationSet, evaluation_set
 from headcount.heads.interface import KINDS, Head, heads_named
 from headcount.heads.likelihood import Progress
-from headcount.heads.observed import (
-    VIEWS,
-    Observed,
-    When,
-    between_words,
-    in_order,
-    lacks_source,
-    observed,
-    spelled_sides,
-)
+from headcount.heads.observed import VIEWS, Observed, When, between_words, in_order, observed, spelled_sides
 from headcount.heads.roles import SIDES, positional_heads
 from headcount.heads.spelling import Spelled
 from headcount.heads.statistics import effect_table
@@ -117,10 +108,9 @@ def sentences_of(analysis: Analysis) -> tuple[EvaluationSet, EvaluationSet]:
 
 
 def lacks_structure(analysis: Analysis) -> str | None:
-    """Why heads cannot be asked for gold structure: the run never reads its source, or nothing is known."""
+    """Why heads cannot be asked for gold structure: nothing is known."""
     known = analysis.gold is not None or "links" in analysis.own_test.rows.column_names
-    why = None if known else "needs gold=FILE.tsv, or a corpus with links and alignment, such as the built-in one"
-    return lacks_source(analysis) or why
+    return None if known else "needs gold=FILE.tsv, or a corpus with links and alignment, such as the built-in one"
 
 
 GOLD = Part(

@@ -76,11 +76,6 @@ def in_order(parts: Sequence[tuple[NDArray[np.int64], Mapping[str, NDArray]]], a
     return {name: np.concatenate([each[name] for each in arrays], axis).take(back, axis) for name in arrays[0]}
 
 
-def lacks_source(analysis: Analysis) -> str | None:
-    """Why attention to the source is not measured on a run that never reads it."""
-    return "needs a run that reads its source (data.hide_source=false)" if analysis.run.translator.hide_source else None
-
-
 @torch.inference_mode()
 def observed(heads: Heads, source: Sentences, target: Sentences) -> Iterator[Observed]:
     """Attention of all heads while these targets are translated from these sources."""

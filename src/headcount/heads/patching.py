@@ -32,7 +32,7 @@ from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.evaluation_set import EvaluationSet, select
 from headcount.heads.interface import Heads, Layer
 from headcount.heads.likelihood import LOGITS_AT_ONCE, ROW_TOKENS, Progress
-from headcount.heads.observed import in_order, lacks_source
+from headcount.heads.observed import in_order
 from headcount.heads.spelling import Spelled
 from headcount.run.opened import Run
 
@@ -279,11 +279,9 @@ def twins(analysis: Analysis, progress: Progress) -> Arrays:
 
 
 def lacks_twins(analysis: Analysis) -> str | None:
-    """Why twins are not patched: the run never reads its source, or no pair has a twin."""
-    why = lacks_source(analysis)
-    if why is None and not len(analysis.test.twinned):
-        why = "needs sentences with twins, of the built-in corpus or of contrasts="
-    return why
+    """Why twins are not patched: no pair has a twin."""
+    twinned = len(analysis.test.twinned)
+    return None if twinned else "needs sentences with twins, of the built-in corpus or of contrasts="
 
 
 TWINS = Part(

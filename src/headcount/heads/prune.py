@@ -48,7 +48,7 @@ def pruned(run: Run, cut: Collection[Head | str | int], directory: Path, provena
     fill(model, weights(heads, kept))
     model.to(run.model.device, run.model.output.weight.dtype).eval()
     way = run.translator
-    translator = make_translator(model, run.tokenizer, way.search, way.hide_source, str(directory))
+    translator = make_translator(model, run.tokenizer, way.search, str(directory))
     return replace(run, directory=directory, config=config, model=model, translator=translator)
 
 
@@ -147,7 +147,7 @@ def prune_run(
     each = ", ".join(f"{kind} {'/'.join(map(str, counts[f'{kind}_heads']))}" for kind in KINDS)
     lines = [
         f"heads: {len(heads)} before, {left} now; {each}",
-        f"parameters: {parameters(run):,} before, {parameters(smaller):,} now",
+        f"parameters: {parameters(run.model):,} before, {parameters(smaller.model):,} now",
     ]
     if run.config.model.get("kv_heads") and smaller.config.model.kv_heads is None:
         lines.append("keys and values: a copy for each head, since layers keep different groups that share them")

@@ -20,7 +20,7 @@ from headcount.heads.analysis import Analysis, Arrays, Part
 from headcount.heads.evaluation_set import EvaluationSet
 from headcount.heads.interface import KINDS
 from headcount.heads.likelihood import Progress
-from headcount.heads.observed import Observed, When, in_order, lacks_source, observed, spelled_sides
+from headcount.heads.observed import Observed, When, in_order, observed, spelled_sides
 from headcount.run.arrays import padded
 from headcount.statistics.max_t import Ratio, ratio
 
@@ -58,7 +58,6 @@ ROLES = Part(
     "attention of each head",
     roles,
     steps=lambda analysis: len(analysis.own_test) + len(analysis.own_valid),
-    lacks=lacks_source,
     version=2,
 )
 
