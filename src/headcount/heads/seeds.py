@@ -244,7 +244,7 @@ def matched(runs: Mapping[str, Sequence[Results]], error: float) -> Iterator[tup
         found = match([run.parts["ablation"] for run in own])
         for name, value, p in (("observed", found.similarity, found.p), ("at random", found.null, None)):
             yield label, Row(label, "matched.similarity", name, value, p=p, runs=len(own), unit="similarity")
-        for endpoint in ("accuracy", "margin"):
+        for endpoint in ("margin", "accuracy"):  # the first is the one that a picture shows; it has more power
             tables = [effect_table(each, "zero", endpoint, draws=draws(error)) for each in others]
             pairs = list(zip(tables, found.heads, strict=True))
             effects = np.stack([table.estimate[order] for table, order in pairs])
