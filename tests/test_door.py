@@ -127,11 +127,20 @@ def test_direct_logit_attribution_is_the_heads_share_of_the_logits(run):
 
 def test_names_and_hooks_of_transformer_lens(run):
     head = run.heads.names[-1]
-    name, own = f"decoder_blocks.{head.layer - 1}.cross_attn.hook_z", run.cache(*PAIR)[head]
+    passes = []
+    hook = run.model.encoder[0].register_forward_hook(lambda *_: passes.append(1))
+    logits, cache = run.run_with_cache(*PAIR)
+    hook.remove()
+    assert len(passes) == 1
+    torch.testing.assert_close(logits, run.run_with_hooks(*PAIR))
+    assert "decoder_blocks.0.self_attn.hook_pattern" in cache
+    name = f"decoder_blocks.{head.layer - 1}.cross_attn.hook_z"
+    own = run.cache(*PAIR)[head]
+    torch.testing.assert_close(cache[name][0, :, head.head - 1], own.z)
+    torch.testing.assert_close(cache[name.replace("hook_z", "hook_pattern")][0, head.head - 1], own.pattern)
 
     def off(value, hook):
         assert hook == name
-        torch.testing.assert_close(value[0, :, head.head - 1], own.z)
         value = value.clone()
         value[:, :, head.head - 1] = 0
         return value
@@ -139,7 +148,7 @@ def test_names_and_hooks_of_transformer_lens(run):
     changed = run.run_with_hooks(*PAIR, fwd_hooks=[(name, off)])
     with run.heads.off(head):
         torch.testing.assert_close(run.run_with_hooks(*PAIR), changed)
-    assert not torch.equal(changed, run.run_with_hooks(*PAIR))
+    assert not torch.equal(changed, logits)
 
 
 def test_a_head_that_is_off_writes_nothing(run):

@@ -39,6 +39,7 @@ HOOKS = {
     "decoder": "decoder_blocks.{}.self_attn",
     "cross": "decoder_blocks.{}.cross_attn",
 }
+FIELDS = {"z": "z", "q": "query", "k": "key", "v": "value"}
 Texts = str | Sequence[str]
 
 
@@ -79,6 +80,17 @@ class Cache:
         if found is None:
             raise InputError(f"{head}: no head of this model, which has {', '.join(map(str, self.heads))}")
         return found
+
+    def by_hook(self) -> dict[str, Tensor]:
+        """The same by TransformerLens' names: z, q, k and v [1, position, head, d_head], patterns [1, head, query,
+        key]."""
+        hooks: dict[str, Tensor] = {}
+        for layer in dict.fromkeys(head.place for head in self.heads):
+            own = [cache for head, cache in self.heads.items() if head.place == layer]
+            for short, name in FIELDS.items():
+                hooks[f"{hook_name(layer)}.hook_{short}"] = torch.stack([getattr(each, name) for each in own], 1)[None]
+            hooks[f"{hook_name(layer)}.hook_pattern"] = torch.stack([each.pattern for each in own])[None]
+        return hooks
 
 
 class RunHeads(Heads):
@@ -186,6 +198,11 @@ class Run(opened.Run):
         """The token of another sentence for each token of a source, its end counted; -1 for none: equal words, and
         changed words in the same place."""
         return places(*(self._words(text) for text in (source, other)))
+
+    def run_with_cache(self, source: str, target: str) -> tuple[Tensor, dict[str, Tensor]]:
+        """As TransformerLens': logits [1, target, vocab] and the cache by its names, see `Cache.by_hook`."""
+        logits, cache = self._forced(source, target)
+        return logits, cache.by_hook()
 
     def run_with_hooks(
         self, source: str, target: str, fwd_hooks: Sequence[tuple[str, Callable[[Tensor, str], Tensor | None]]] = ()
