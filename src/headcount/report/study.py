@@ -51,10 +51,11 @@ class Study:
         """The study of a sweep. resamples: of the held-out sentences. named: contrasts, see `planned`. Raises
         InputError for a contrast that is not of two rows."""
         labels = [row.label for row in sweep.rows]
+        planned = {}
         for name, rows in (named or {}).items():
-            if not isinstance(rows, list) or len(rows) != 2 or rows[0] == rows[1] or not {*map(str, rows)} <= {*labels}:
-                raise InputError(f"planned.{name}={typed(rows)}: must be two rows; the sweep has {', '.join(labels)}")
-        planned = {name: tuple(map(str, rows)) for name, rows in (named or {}).items()}
+            planned[name] = tuple(map(typed, rows)) if isinstance(rows, list) else ()
+            if len(planned[name]) != 2 or len({*planned[name]} & {*labels}) != 2:
+                raise InputError(f"planned.{name}={typed(rows)}: must be two rows; the sweep has {'; '.join(labels)}")
         return cls(sweep, bleu_endpoint(sweep, resamples), margins, planned)
 
     @property

@@ -99,10 +99,12 @@ def balanced_feed_forward(*arguments: Any) -> int:
 
 
 def by_pairs(train: Any, most: int | None, values: Mapping[int, Any]) -> Any:
-    """The value for as many pairs as the files of data.train have, or `most`: that of the largest number of pairs in
-    `values`, from 0, that is no larger."""
+    """The value for as many pairs as the files of data.train have lines, or `most`: that of the largest number of pairs
+    in `values`, from 0, that is no larger."""
     pairs = _pairs_in(yaml.safe_dump(OmegaConf.to_object(train) if OmegaConf.is_config(train) else train))
-    return values[max(least for least in values if least <= min(pairs, most or pairs))]
+    if isinstance(most, int) and most > 0:  # the corpus reports values that are none
+        pairs = min(pairs, most)
+    return values[max(least for least in values if least <= pairs)]
 
 
 @functools.cache  # several settings ask for it

@@ -57,12 +57,13 @@ class FilesCorpus:
         if not self.source or not self.target:
             needs = "data=files needs both language codes, such as de"
             raise not_given(needs, source=self.source, target=self.target)
-        one_column = self.source_column == self.target_column
-        self.source_language, self.target_language = language_codes(self.source, self.target, differ=one_column)
+        self.source_language, self.target_language = language_codes(self.source, self.target)
         columns = (
             self.source if self.source_column is None else self.source_column,
             self.target if self.target_column is None else self.target_column,
         )
+        if columns[0] == columns[1]:
+            raise ValueError(f"source and target are both {columns[0]}: give two languages, or two columns")
         self.cut = HeldOut(self.held_out, self.max_pairs)
         places = {split: getattr(self, split) for split in SPLITS}
         for split, place in places.items():

@@ -28,7 +28,7 @@ def contrasts(study: Study) -> Section | None:
         figures = (f"{each.value:+z.2f}", interval(each.interval), p_value(each.p), p_value(other.p))
         cells.append((each.name, rows, *figures))
     note = (
-        f"Named before the runs. By {study.endpoint.name}; intervals hold for these {len(named)} contrasts at once "
+        f"Named before the runs. By {study.endpoint.name}; intervals hold for all planned contrasts at once "
         "(Bonferroni), p-values are by Holm's method."
     )
     headers = ("contrast", "rows", "difference", "95 % interval", "p", "p (one variance)")
