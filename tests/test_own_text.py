@@ -13,8 +13,8 @@ from test_readme import ROOT, lines_of, words_of
 
 from headcount.run.resolvers import by_pairs
 
-SMALL = (*TINY[1:], "steps=4", "tokenizer.vocab_size=400")
-OF_HEADS = ("valid=8", "cutting_sentences=8", "pairs=2", "permutations=1", "shapley_sentences=2", "bleu_sentences=2")
+SMALL = (*TINY[2:], "steps=4")
+OF_HEADS = ("valid=8", "cutting_sentences=8", "pairs=2", "permutations=2", "shapley_sentences=2", "bleu_sentences=2")
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +52,8 @@ def test_a_value_by_the_number_of_pairs(counted, names, most, value):
 def test_few_pairs_get_few_subwords_and_updates(counted):
     files = f"data.train=[{counted / 'a.en'},{counted / 'a.de'}]"
     config = composed("train", "recipe=own_text", files)
-    assert (config.tokenizer.vocab_size, config.steps, config.model.dropout) == (1000, 600, 0.3)
-    assert composed("train", "data=files", files, "tokenizer.vocab_size=500").tokenizer.vocab_size == 500
+    assert (config.tokenizer.vocab_size, config.steps, config.model.dropout) == (500, 600, 0.3)
+    assert composed("train", "data=files", files, "tokenizer.vocab_size=600").tokenizer.vocab_size == 600
 
 
 @pytest.mark.slow
@@ -61,7 +61,9 @@ def test_ten_commands_from_two_files_to_a_page(text, tmp_path):
     page = (ROOT / "docs" / "own_text.md").read_text(encoding="utf-8")
     (settings,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "settings" / "recipe").mkdir(parents=True)
-    (tmp_path / "settings" / "recipe" / "mine.yaml").write_text(settings.replace("1000", "16"), encoding="utf-8")
+    (tmp_path / "settings" / "recipe" / "mine.yaml").write_text(
+        settings.replace("1000", "16") + "tokenizer:\n  vocab_size: 400\n", encoding="utf-8"
+    )
     sides = [(text / f"train.{language}").read_text(encoding="utf-8") for language in ("en", "de")]
     for language, lines in zip(("en", "de"), sides, strict=True):
         (tmp_path / f"text.{language}").write_text(lines, encoding="utf-8")
