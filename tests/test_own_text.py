@@ -52,7 +52,7 @@ def test_a_value_by_the_number_of_pairs(counted, names, most, value):
 def test_few_pairs_get_few_subwords_and_updates(counted):
     files = f"data.train=[{counted / 'a.en'},{counted / 'a.de'}]"
     config = composed("train", "recipe=own_text", files)
-    assert (config.tokenizer.vocab_size, config.steps, config.model.dropout) == (500, 600, 0.3)
+    assert (config.tokenizer.vocab_size, config.steps, config.model.dropout) == (500, 1200, 0.3)
     assert composed("train", "data=files", files, "tokenizer.vocab_size=600").tokenizer.vocab_size == 600
 
 
