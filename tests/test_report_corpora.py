@@ -181,3 +181,17 @@ def test_corpora_that_do_not_go_with_the_seed_are_refused(own):
     path.write_text(path.read_text().replace('"seed": 2', '"seed": 1'))
     with pytest.raises(InputError, match="tested on different references"):
         read_sweep(own)
+
+
+@pytest.mark.medium
+def test_two_seeds_with_one_test_set_have_no_corpora_of_their_own(own):
+    """As where each seed has training text of its own, and all share a test set."""
+    for heads in (1, 2, 4):
+        for seed in SEEDS:
+            for split in ("test", "valid"):
+                for kind in ("ref", "hyp"):
+                    name = f"{split}.{kind}.de"
+                    (own / job(heads, seed) / name).write_bytes((own / job(heads, 1) / name).read_bytes())
+    study = study_of(own)
+    assert not study.sweep.corpora
+    assert study.endpoint.comparison.interaction is not None

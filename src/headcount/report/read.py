@@ -151,9 +151,12 @@ def _own_corpora(runs: Sequence[RunResult], groups: dict[str, list[RunResult]]) 
     seeds = {run.seed for run in runs}
     if not len({(run.seed, run.key(CORPUS)) for run in runs}) == len(seeds) == len(groups) > 1:
         return False
+    # They are of other sentences: else it is one test set, of which the sentences are drawn once.
+    tested = [next(filter(None, (_known(run, "test") for run in own)), None) for own in groups.values()]
+    known = [lines for lines in tested if lines is not None]
     # With one run on each, the seeds may differ by chance, as where two corpora are compared by a run of each.
     several = any(len(own) > 1 for own in groups.values())
-    return several or all(within(name, CORPUS) for name in differing_settings(runs))
+    return len(set(known)) == len(known) and (several or all(within(name, CORPUS) for name in differing_settings(runs)))
 
 
 def _alike(runs: Sequence[RunResult], value: Callable[[RunResult], Any], words: str) -> Any:
