@@ -4,7 +4,7 @@ import math
 import re
 
 import pytest
-from conftest import completed, refused
+from conftest import completed, refused, rewrite
 from reports import edit, job, page_of, rows_of
 from sweeps import STUDY, sentences, write_run, write_sweep
 
@@ -112,3 +112,11 @@ def test_runs_that_have_not_learnt_to_translate_are_flagged(tmp_path, undrawn):
     page = page_of(folder)
     assert page.flags[0].startswith("No run has learnt to translate (test BLEU below 10): 1 and 4.")
     assert page.verdict.startswith("No run has learnt to translate: the highest test BLEU is 0.0")
+
+
+@pytest.mark.medium
+def test_a_copy_beside_a_translation_is_not_read(sweep, undrawn):
+    for config in sweep.glob("*/config.yaml"):
+        rewrite(config, lambda text: text.replace("data:\n", "data:\n  target: de\n"))
+    (sweep / job(4, 1) / "test.hyp.bak").write_text("x\n" * 30, encoding="utf-8")
+    assert page_of(sweep).flags == ()

@@ -101,9 +101,11 @@ def _read_run(name: str, directory: Path, text: str | None) -> RunResult | Unfin
 def _text(directory: Path, config: Config, split: str, kind: str, text: str | None) -> list[str] | None:
     """The lines of <split>.<kind>.<language>, None if there is no such file. kind: hyp or ref; the latter may be those
     of <split>.<language> in `text`."""
-    found = next(directory.glob(f"{split}.{kind}.*"), None)
+    found = sorted(directory.glob(f"{split}.{kind}.*"))
+    # A copy of somebody's, such as test.hyp.bak, is not what the run wrote; but not every config has the language.
+    own = [path for path in found if path.name.endswith(f".{at(config, 'data.target')}")]
     if found or text is None or kind == "hyp":
-        return read_lines(found) if found else None
+        return read_lines((own or found)[0]) if found else None
     path = Path(text, f"{split}.{at(config, 'data.target')}")
     return read_lines(path if path.is_file() else f"{path}.gz")
 
