@@ -20,8 +20,8 @@ from headcount.data.batching import in_order_of_length
 from headcount.data.tokenizer import PAD
 from headcount.heads.interface import Heads, Layer
 
-LOGITS_AT_ONCE = 512  # tokens whose logits [token, vocab] are in memory at the same time
-ROW_TOKENS = 4096  # padded tokens of all settings of a batch in one pass
+LOGITS_AT_ONCE = 256  # tokens whose logits [token, vocab] are in memory at the same time
+ROW_TOKENS = 2048  # padded tokens of all settings of a batch in one pass
 Progress = Callable[[int], None]
 
 Fill = Callable[[Layer, Tensor], Tensor]
