@@ -68,6 +68,9 @@ ablate: .venv/report  ## Run STUDY, JOBS runs at once (-1: one a core), and repo
 report: .venv/report  ## Write the report of the sweep in SWEEP anew
 	$(HEADCOUNT) report $(call setting,sweep,$(SWEEP)) $(ARGS)
 
+findings: .venv/report  ## Write docs/findings.md and its pictures from the kept runs
+	$(BIN)/python scripts/findings.py
+
 heads: .venv/report  ## Measure what each head of RUN does and is worth; of all runs of a sweep: SWEEP=runs/...
 	$(HEADCOUNT) heads $(if $(filter file,$(origin SWEEP)),$(run),$(call setting,sweep,$(SWEEP))) $(ARGS)
 

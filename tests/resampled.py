@@ -2,6 +2,8 @@
 
     PYTHONPATH=scripts python tests/resampled.py [STUDIES]
 
+writes docs/results/false_alarms.csv.
+
 A row mixes two kept models, with a share of the better one that gives all rows the same BLEU over all sentences. A run
 of it takes each sentence from one of the two at random, by a share that deviates from the row's as its seed has it. The
 sentences of a study are drawn with replacement. So no row differs, and rows differ in what they do to each sentence as
@@ -16,10 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import yaml
 from scipy.optimize import brentq
 from simulation import analyse
-from tabulate import tabulate
 
 from headcount.run.kept import Runs, read
 from headcount.statistics.bootstrap import COUNTS, bleu_of, resamples, sentence_counts
@@ -38,12 +40,12 @@ WIDE = [
 MANY = [*FEW, *WIDE, ("kv_heads_grammar", {"model.kv_heads": "4"})]
 UNEQUAL = (1.0, 1.0, 1.0, 3.0)
 DESIGNS = {  # rows, seeds, corpus for each seed, deviations of rows
-    "4 rows, 5 seeds, one corpus": (FEW, 5, False, (1.0,) * 4),
-    "4 rows, 5 seeds, one corpus, the last row three times as far apart": (FEW, 5, False, UNEQUAL),
-    "4 rows, 5 seeds, a corpus for each": (FEW, 5, True, (1.0,) * 4),
-    "4 rows, 5 seeds, a corpus for each, the last row three times as far apart": (FEW, 5, True, UNEQUAL),
-    "15 rows, 3 seeds, a corpus for each": (MANY, 3, True, (1.0,) * 15),
-    "15 rows, 3 seeds, a corpus for each, five rows twice as far apart": (MANY, 3, True, (1.0,) * 10 + (2.0,) * 5),
+    "4 conditions, 5 seeds, one corpus": (FEW, 5, False, (1.0,) * 4),
+    "4 conditions, 5 seeds, one corpus, the last three times as far apart": (FEW, 5, False, UNEQUAL),
+    "4 conditions, 5 seeds, a corpus for each": (FEW, 5, True, (1.0,) * 4),
+    "4 conditions, 5 seeds, a corpus for each, the last three times as far apart": (FEW, 5, True, UNEQUAL),
+    "15 conditions, 3 seeds, a corpus for each": (MANY, 3, True, (1.0,) * 15),
+    "15 conditions, 3 seeds, a corpus for each, five twice as far apart": (MANY, 3, True, (1.0,) * 10 + (2.0,) * 5),
 }
 
 
@@ -125,5 +127,5 @@ if __name__ == "__main__":
         own = studies(name, int(sys.argv[1]) if len(sys.argv) > 1 else 500)
         ways = (own, map(by_one_variance, own), map(seeds_alone, own))
         table.append([name, *(percent(alarms([*way])) for way in ways), percent([each.spread.alike for each in own])])
-    headers = ("design", "false alarms %", "by one variance", "and seeds alone", "share a variance %")
-    sys.stdout.write(tabulate(table, headers=headers, stralign="right") + "\n")
+    headers = ["design", "false alarms %", "by one variance", "and seeds alone", "share a variance %"]
+    pd.DataFrame(table, columns=headers).to_csv(RESULTS / "false_alarms.csv", index=False)

@@ -1,0 +1,213 @@
+"""What was found about heads, from kept runs alone: docs/findings.md and its pictures.
+
+    python scripts/findings.py
+
+Every number of the page comes out of docs/results; the words are those of findings.md.jinja.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import altair
+import jinja2
+import pandas as pd
+import vl_convert
+
+from headcount.run.kept import read
+from headcount.statistics.bootstrap import bleu_of, sentence_counts
+from headcount.statistics.comparison import compare
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs" / "results"
+MINUS = "\N{MINUS SIGN}"
+BUILT_IN, CAPTIONS = "built-in corpus", "Multi30k, 375 steps"
+SERIES = {  # of studies, by the number that names a condition: its query heads, and the width of all keys and values
+    "more heads, d_head 32": lambda heads: (heads, 32 * heads),
+    "more heads, d_head 16": lambda heads: (heads, 16 * heads),
+    "8 query heads share KV heads": lambda kv_heads: (8, 16 * kv_heads),
+    "1 to 8 heads, same width": lambda heads: (heads, 128),
+}
+STUDIES = {
+    BUILT_IN: ("heads_fixed_size_grammar", "heads_fixed_parameters_grammar", "kv_heads_grammar"),
+    CAPTIONS: ("heads_fixed_size_multi30k", "heads_fixed_parameters_multi30k", "kv_heads_multi30k"),
+}
+SAME_WIDTH = {BUILT_IN: "heads_by_width_grammar", CAPTIONS: "heads_multi30k_quick/after_375"}
+
+
+@cache
+def table(study: str, number: int) -> pd.DataFrame:
+    """A table of the report of a study as text: 0 has the results, 1 the quality, 2 the pairs by BLEU."""
+    text = (RESULTS / study / "report.md").read_text(encoding="utf-8")
+    found = re.findall(r"^\|.*\n\|[-:| ]+\n(?:\|.*\n)+", text, re.MULTILINE)
+    pairs = next(place for place, each in enumerate(found) if each.startswith("| pair "))
+    lines = found[pairs if number == 2 else number].splitlines()
+    header, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    return pd.DataFrame(rows, columns=header)
+
+
+def interval(value: float, low: float, high: float, digits: int = 2, unit: str = "") -> str:
+    """A figure with its interval."""
+    return f"{value:.{digits}f}{unit} [{low:.{digits}f}, {high:.{digits}f}]".replace("-", MINUS)
+
+
+def less(study: str, first: Any, second: Any) -> str:
+    """BLEU of the first condition less that of the second, with the interval of the report."""
+    for one, other, sign in ((first, second, 1), (second, first, -1)):
+        rows = table(study, 2).query("pair == @pair", local_dict={"pair": f"{one} {MINUS} {other}"})
+        if len(rows):
+            low, high = sorted(sign * float(end) for end in json.loads(rows["95 % interval"].iloc[0]))
+            return interval(sign * float(rows["difference"].iloc[0]), low, high)
+    raise KeyError(f"{study}: no pair of {first} and {second}")
+
+
+def bleu(study: str) -> dict[str, float]:
+    """Mean BLEU of each condition on validation and test together."""
+    results = table(study, 0)
+    scores = next(column for column in results if column.startswith("BLEU"))
+    return dict(zip(results.iloc[:, 0], results[scores].str.partition(" ")[0].astype(float), strict=True))
+
+
+def head(study: str, endpoint: str, column: str, label: str = "") -> str:
+    """A figure of heads.csv with its interval: a share of runs as "4 of 5", all else as a number."""
+    rows = pd.read_csv(RESULTS / study / "heads.csv", dtype={"head": str})
+    rows = rows[(rows.endpoint == endpoint) & (rows["column"] == column)]
+    row = (rows[rows["head"] == label] if label else rows).iloc[0]
+    shown = interval(row.estimate, row.low, row.high)
+    return (
+        f"{row.estimate * row.runs:.0f} of {row.runs:.0f} {shown[shown.index('[') :]}" if "share" in row.unit else shown
+    )
+
+
+def accuracy(phenomenon: str, heads: int) -> str:
+    """Contrastive accuracy of the hard grade in % at width 128, the mean over corpora."""
+    runs = pd.read_csv(RESULTS / "heads_by_width_grammar" / "results.csv")
+    own = runs[runs.row == f"d_model=128, num_heads={heads}"]
+    return f"{own[f'test.contrastive.{phenomenon}.hard.accuracy'].mean():.1f}"
+
+
+def false_alarms(design: str, method: str) -> str:
+    """Share of simulated studies of equal conditions that report a difference."""
+    rows = pd.read_csv(RESULTS / "false_alarms.csv").set_index("design")
+    return str(rows.loc[design, method]).replace(" [", " % [")
+
+
+def time_of(heads: str) -> str:
+    """Training time with so many heads, beyond that with one head."""
+    rows = json.loads((RESULTS / "cost" / "grammar.json").read_text(encoding="utf-8"))
+    value, low, high = (100 * (each - 1) for row in rows if row["peer"] == heads for each in row["time"])
+    return interval(value, low, high, digits=1, unit=" %")
+
+
+def scores(study: str, settings: Sequence[str], seeds: Sequence[int]) -> list[float]:
+    """BLEU of kept runs on validation and test together, a seed each, which has a corpus of its own."""
+    runs = read(RESULTS / study / "runs.parquet")
+    found = []
+    for seed in seeds:
+        of_seed = [files for run, files in runs.items() if run.endswith(f"seed={seed}")]
+        references = next(files for files in of_seed if "test.ref.de" in files)  # kept once, with one run of a seed
+        own = runs[",".join([*settings, f"seed={seed}"])]
+        hypotheses, texts = (
+            [line for split in ("valid", "test") for line in files[f"{split}.{kind}.de"].removesuffix("\n").split("\n")]
+            for kind, files in (("hyp", own), ("ref", references))
+        )
+        found.append(float(bleu_of(sentence_counts(hypotheses, texts, "13a").sum(axis=0))))
+    return found
+
+
+def same_parameters() -> dict[str, str]:
+    """Differences of BLEU on the built-in corpus at equal parameters, for all pairs of these conditions at once."""
+    narrow, wide = "heads_fixed_parameters_grammar", "heads_by_width_grammar"
+    conditions = {
+        "1 of 16": (narrow, ["model.num_heads=1"]),
+        "4 of 16": (narrow, ["model.num_heads=4"]),
+        "1 of 128": (wide, ["model.d_model=128", "model.num_heads=1"]),
+        "8 of 16": (wide, ["model.d_model=128", "model.num_heads=8"]),
+    }
+    names = list(conditions)
+    compared = compare([scores(*each, seeds=(1, 2, 3)) for each in conditions.values()], blocks=True)
+    found = {}
+    for each in compared.differences:
+        low, high = each.interval
+        found[f"{names[each.first]} - {names[each.second]}"] = interval(each.value, low, high)
+        found[f"{names[each.second]} - {names[each.first]}"] = interval(-each.value, -high, -low)
+    return found
+
+
+def widths() -> pd.DataFrame:
+    """Mean BLEU of conditions with 1 to 8 heads, by the width of all keys and values of a layer."""
+    rows = []
+    for corpus, studies in STUDIES.items():
+        for (series, counted), study in zip(SERIES.items(), (*studies, SAME_WIDTH[corpus]), strict=True):
+            for condition, score in bleu(study).items():
+                heads, width = counted(int(condition.rpartition("=")[2]))
+                if heads <= 8 and not condition.startswith(("d_model=64", "d_model=256")):
+                    rows.append({"corpus": corpus, "series": series, "heads": heads, "width": width, "BLEU": score})
+    return pd.DataFrame(rows)
+
+
+def explained(corpus: str, by: str) -> str:
+    """Share of the variance of BLEU between conditions that groups of `by` explain, in %."""
+    own = widths().query("corpus == @corpus").drop_duplicates(["heads", "width"])  # series share runs
+    fitted = own.groupby(by)["BLEU"].transform("mean")
+    return f"{100 * fitted.var() / own['BLEU'].var():.0f}"
+
+
+def number() -> pd.DataFrame:
+    """Mean BLEU at constant width by the number of heads."""
+    wide = {name: score for name, score in bleu("heads_by_width_grammar").items() if name.startswith("d_model=128,")}
+    found = {BUILT_IN: wide, "Multi30k": bleu("heads_multi30k_quick")}
+    return pd.DataFrame(
+        [
+            {"corpus": corpus, "heads": int(name.rpartition("=")[2]), "BLEU": score}
+            for corpus, each in found.items()
+            for name, score in each.items()
+        ]
+    )
+
+
+def chart(data: pd.DataFrame, x: str, title: str, **more: Any) -> str:
+    """Points and lines of BLEU by x on a logarithmic axis, a panel a corpus, as SVG."""
+    values = sorted(data[x].unique().tolist())
+    base = altair.Chart(data).encode(
+        x=altair.X(x, title=title, scale=altair.Scale(type="log", base=2), axis=altair.Axis(values=values)),
+        y=altair.Y("BLEU", scale=altair.Scale(zero=False)),
+        **more,
+    )
+    drawn = (base.mark_line() + base.mark_point(filled=True, size=60)).properties(width=260, height=220)
+    order = data["corpus"].unique().tolist()
+    panels = drawn.facet(column=altair.Column("corpus", title=None, sort=order)).resolve_scale(y="independent")
+    return str(vl_convert.vegalite_to_svg(panels.to_json()))
+
+
+def page() -> str:
+    """The page."""
+    folder = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(loader=folder, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
+    environment.globals |= {
+        "less": less,
+        "bleu": bleu,
+        "head": head,
+        "accuracy": accuracy,
+        "false_alarms": false_alarms,
+        "time_of": time_of,
+        "explained": explained,
+        "same": same_parameters(),
+    }
+    return environment.get_template("findings.md.jinja").render()
+
+
+def main() -> None:
+    """Write the page and its pictures."""
+    folder = ROOT / "docs" / "findings"
+    colour = altair.Color("series", title=None, legend=altair.Legend(orient="bottom", columns=2))
+    (folder / "width.svg").write_text(chart(widths(), "width", "width of keys and values", color=colour), "utf-8")
+    (folder / "number.svg").write_text(chart(number(), "heads", "heads, d_model 128"), "utf-8")
+    (ROOT / "docs" / "findings.md").write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

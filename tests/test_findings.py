@@ -1,0 +1,56 @@
+"""The page of findings: made again from kept runs, and a contrast recomputed by an outsider."""
+
+import re
+from pathlib import Path
+
+import findings
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import sacrebleu
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.medium
+def test_every_number_of_the_page_and_its_pictures_come_from_kept_runs():
+    assert (ROOT / "docs" / "findings.md").read_text(encoding="utf-8") == findings.page()
+    drawn = findings.widths().groupby("corpus")["BLEU"].agg(["min", "max"])
+    assert drawn.loc[findings.BUILT_IN].tolist() == [80.78, 94.67]
+
+
+@pytest.mark.medium
+def test_an_outsider_finds_the_difference_between_one_wide_and_one_narrow_head():
+    """From the Parquet files alone, by sacrebleu and means."""
+    means = {}
+    for study, name in (("heads_fixed_parameters_grammar", ""), ("heads_by_width_grammar", "model.d_model=128,")):
+        table = pq.read_table(ROOT / "docs" / "results" / study / "runs.parquet").to_pandas()
+        scores = []
+        for seed in (1, 2, 3):
+            of_seed = table[table["run"].str.endswith(f"seed={seed}")]
+            own = of_seed[of_seed["run"] == f"{name}model.num_heads=1,seed={seed}"].sort_values("line")
+            lines = {}
+            for split in ("valid", "test"):
+                hypotheses = own[own["file"] == f"{split}.hyp.de"]["text"].tolist()
+                all_references = of_seed[of_seed["file"] == f"{split}.ref.de"].sort_values("line")
+                one = all_references["run"].iloc[0]
+                references = all_references[all_references["run"] == one]["text"].tolist()
+                lines[split] = (hypotheses, references)
+            hypotheses, references = (lines["valid"][side] + lines["test"][side] for side in (0, 1))
+            pairs = [pair for pair in zip(hypotheses, references, strict=True) if pair != ("", "")]  # ends of files
+            scores.append(sacrebleu.corpus_bleu([a for a, _ in pairs], [[b for _, b in pairs]]).score)
+        means[study] = np.mean(scores)
+    apart = means["heads_by_width_grammar"] - means["heads_fixed_parameters_grammar"]
+    text = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"one head with d_head 128 beats one with d_head 16 by (\S+)", text)
+    assert f"{apart:.2f}" == shown
+
+
+def test_a_difference_is_read_in_both_directions(monkeypatch):
+    pairs = pd.DataFrame({"pair": ["1 \u2212 2"], "difference": ["-1.00"], "95 % interval": ["[-1.50, -0.25]"]})
+    monkeypatch.setattr(findings, "table", lambda study, number: pairs)
+    assert findings.less("x", 1, 2) == "\u22121.00 [\u22121.50, \u22120.25]"
+    assert findings.less("x", 2, 1) == "1.00 [0.25, 1.50]"
+    with pytest.raises(KeyError):
+        findings.less("x", 1, 4)
