@@ -1,6 +1,6 @@
 """Simulate studies: the power of a plan, and the error rates of the statistics in a report.
 
-Without arguments the table of docs/results/statistics.md, in minutes. For a study that you plan, such as
+`--studies 100` makes the table of docs/results/statistics.md, in minutes. For a study that you plan, such as
 `--studies 100 --seeds 3 8 --rows 6`; with more sentences, for a smaller effect: `--sentences 3000 --effect 1`.
 """
 

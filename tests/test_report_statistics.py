@@ -218,7 +218,7 @@ def test_rows_that_vary_alike_share_a_variance_nine_times_of_ten(rows, seeds, bl
 @pytest.mark.medium
 @pytest.mark.parametrize("design", resampled.DESIGNS)
 def test_few_false_alarms_in_studies_made_of_kept_translations(design):
-    """Two standard errors of a few studies above the 7 % that docs/results/statistics.md has of many."""
+    """Two standard errors of a few studies above the 7 % that docs/record/statistics.md has of many."""
     found = resampled.studies(design, 40, sentences=400)
     assert np.mean(resampled.alarms(found)) <= 0.15
 
