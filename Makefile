@@ -26,7 +26,7 @@ setting = "$(1)=$(if $(filter [%,$(2)),$(2),'$(2)')"
 run = $(call setting,run,$(RUN))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train evaluate translate doctor explore export serve ablate report heads prune bench test test-medium test-all test-reliability mutation lint format clean
+.PHONY: help setup train evaluate translate doctor explore export serve ablate report heads prune findings bench docs test test-medium test-all test-reliability mutation lint format clean
 
 help:  ## Show what there is
 	@echo "usage: make TARGET [DATA=multi30k] [MODEL=tiny] [RECIPE=multi30k_en_de] [RUN=runs/latest] [ARGS=\"model.num_heads=8 seed=2\"]"
@@ -101,6 +101,9 @@ mutation: .venv/mutation  ## Mutation testing: do the quick tests notice changes
 	$(BIN)/cosmic-ray exec tests/cosmic-ray.toml $(MUTANTS)
 	$(BIN)/cr-report --surviving-only --show-diff $(MUTANTS)
 
+docs: .venv/docs  ## Write the documentation as a site to site/index.html
+	$(BIN)/mkdocs build --quiet --config-file scripts/site/mkdocs.yml
+
 lint: .venv/dev  ## Check style, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -128,7 +131,7 @@ $(BIN)/python:
 	@touch $@
 
 # An extra of pyproject.toml; not to standard output, where `make translate` writes.
-.venv/export .venv/report .venv/serve: .venv/core
+.venv/docs .venv/export .venv/report .venv/serve: .venv/core
 	@echo "installing what $(@F) needs" >&2
 	@$(PIP) --editable ".[$(@F)]" >&2
 	@touch $@
