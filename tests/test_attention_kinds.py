@@ -1,11 +1,14 @@
 """Attention before the scaled dot-product: scores and the Gaussian window, each against its equation."""
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 import torch
 from built import built
 
+from headcount import settings
 from headcount.model import attention_kinds
 from headcount.model.attention import ScaledDotProduct, TokenPositions
 from headcount.model.attention_kinds import Additive, GaussianWindow, LuongGeneral
@@ -54,6 +57,19 @@ def test_softmax_attention_is_its_equation(kind):
         scores = torch.stack([one_score(attend, h, query[b, h, t], k) for k in key[b, h]])
         expected = scores.masked_fill(~mask[b, 0, t], -math.inf).softmax(0)
         check_weights_and_output(found, b, h, t, expected, value)
+
+
+def test_the_example_of_the_page_on_contributing_is_an_attention(monkeypatch):
+    page = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.setitem(settings.KINDS, "attention", dict(settings.KINDS["attention"]))
+    exec(compile(code, "CONTRIBUTING.md", "exec"), {"__name__": "cosine"})
+    attend, (query, key, value, mask) = of("cosine").requires_grad_(False), given()
+    found = attend(query, key, value, mask, WHOLE, None, True)
+    for b, h, t in torch.cartesian_prod(*map(torch.arange, (2, 2, 4))).tolist():
+        cosines = torch.cosine_similarity(query[b, h, t], key[b, h], dim=-1)
+        scores = attend.sharpness[h, 0, 0] * cosines
+        check_weights_and_output(found, b, h, t, scores.masked_fill(~mask[b, 0, t], -math.inf).softmax(0), value)
 
 
 def test_the_window_is_its_recurrence():
