@@ -102,7 +102,8 @@ mutation: .venv/mutation  ## Mutation testing: do the quick tests notice changes
 	$(BIN)/cr-report --surviving-only --show-diff $(MUTANTS)
 
 docs: .venv/docs  ## Write the documentation as a site to site/index.html
-	$(BIN)/mkdocs build --quiet --config-file scripts/site/mkdocs.yml
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file scripts/site/mkdocs.yml
+	@echo "site/index.html   (with search: python3 -m http.server --directory site)"
 
 lint: .venv/dev  ## Check style, types and the direction of imports
 	$(BIN)/ruff check .
