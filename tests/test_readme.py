@@ -147,11 +147,21 @@ def test_the_page_on_development_names_every_folder_of_the_package():
     assert [str(path) for path in folders if f"{path.name}/" not in text] == []
 
 
+def anchors(path: Path) -> set[str]:
+    """Those of a page's headings, as GitHub makes them."""
+    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES)
-def test_the_files_that_a_page_names_exist(page):
+def test_the_files_and_headings_that_a_page_names_exist(page):
     text = (ROOT / page).read_text(encoding="utf-8")
-    links = re.findall(r"\]\(((?!https?:)[^)#]+)(?:#[^)]*)?\)", text)
-    assert [link for link in links if not ((ROOT / page).parent / link).exists()] == []
+    links = re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text)
+    places = [((ROOT / page).parent / link if link else ROOT / page, anchor) for link, anchor in links]
+    assert [place for place, _ in places if not place.exists()] == []
+    pages = [(place, anchor) for place, anchor in places if anchor and place.suffix == ".md"]
+    assert [each for each in pages if each[1] not in anchors(each[0])] == []
     names = [
         name
         for name in re.findall(r"`([\w/]+\.(?:py|yaml))`", text)
