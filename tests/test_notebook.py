@@ -11,8 +11,14 @@ CHOICE = 'RUN = "runs/notebook"'
 
 def cells() -> list[str]:
     content = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
-    assert not any(cell.get("outputs") for cell in content["cells"])
     return ["".join(cell["source"]) for cell in content["cells"] if cell["cell_type"] == "code"]
+
+
+def test_its_outputs_are_kept_with_a_sentence_that_changes():
+    kept = [output for cell in json.loads(NOTEBOOK.read_text("utf-8"))["cells"] for output in cell.get("outputs", [])]
+    printed = "".join("".join(output["text"]) for output in kept if output["output_type"] == "stream")
+    assert "nicht" in printed and "without cross" in printed
+    assert sum("image/png" in output.get("data", {}) for output in kept) == 2
 
 
 @pytest.mark.medium
