@@ -223,7 +223,7 @@ def test_translate_names_the_line_that_it_cannot_take(run, tmp_path, monkeypatch
     result = command("translate", "run=run", stdin=source, cwd=tmp_path)
     assert (result.code, result.out.count("\n")) == (2, 3)
     (line,) = result.errors
-    assert re.match(r"error: standard input, line 4: [\d,]+ pieces, more than search.max_source=1000; cut it ", line)
+    assert re.match(r"error: standard input, line 4: [\d,]+ subwords, more than search.max_source=1000; cut it ", line)
 
 
 @pytest.mark.medium

@@ -74,7 +74,7 @@ def application(translator: Any, about: dict[str, str]) -> Any:
         texts, most = text if isinstance(text, list) else [text], translator.longest
         pieces = max(map(len, translator.codec.encode(texts)), default=0)
         if most is not None and pieces > most:
-            raise HTTPException(413, f"a text has {pieces:,} pieces, more than {most:,}; cut it into sentences")
+            raise HTTPException(413, f"a text has {pieces:,} subwords, more than {most:,}; cut it into sentences")
         answer: Future[list[str]] = Future()
         queue.put((texts, answer))
         try:

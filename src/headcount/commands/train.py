@@ -261,9 +261,9 @@ def describe(config: DictConfig, data: TranslationData, model: EncoderDecoder) -
     first = data.epochs.plan(0)
     return (
         f"model: {parameters(model):,} parameters, {subwords} subwords; heads by layer: {heads or 'none'}\n"
-        f"cost: {operations:,} multiply-adds a token forward, in pairs of {source} and {target} tokens\n"
-        f"batches: {first.tokens / first.steps:,.0f} real tokens a step (source + target), {first.padding:.1%} "
-        f"padding, {first.steps:,} steps an epoch; {config.steps:,} steps"
+        f"cost: {operations:,} multiply-adds per token forward, in pairs of {source} and {target} tokens\n"
+        f"batches: {first.tokens / first.steps:,.0f} non-padding tokens per step (source + target), "
+        f"{first.padding:.1%} padding, {first.steps:,} steps per epoch; {config.steps:,} steps"
     )
 
 
@@ -393,7 +393,7 @@ def summary(run: TrainingRun, trained: dict[str, Any], scores: dict[str, Figures
         blocks.append(contrastive_table({"test": scores["test"]}))
     blocks.append(
         f"{training['steps']:,} steps, {training['epochs']:.1f} epochs, {training['seconds']:,.0f} s with validation, "
-        f"{training['tokens_per_second']:,.0f} real tokens/s without\n"
+        f"{training['tokens_per_second']:,.0f} non-padding tokens/s without\n"
         + (f"steps skipped, since their gradients were not finite: {skipped:,}\n" if skipped else "")
         + (f"{verdict(weights)}\n" if average_lost else "")
         + f"run directory: {place}   (model.safetensors, metrics.json, test.hyp.{run.parts.data.target_language}, "

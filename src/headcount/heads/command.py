@@ -93,7 +93,7 @@ def measured_sweep(config: DictConfig, sweep: Sweep, settings: Settings) -> Stud
         raise InputError(f"sweep={sweep.directory}: {notes[-1]}")
     rows = {row.label: [results[run.name] for run in row.runs if run.name in results] for row in sweep.rows}
     rows = {label: found for label, found in rows.items() if found}
-    return Study(sweep.directory, sweep.design.label or "row", rows, sweep.unfinished, tuple(notes))
+    return Study(sweep.directory, sweep.design.label or "condition", rows, sweep.unfinished, tuple(notes))
 
 
 def following(results: Results) -> str:

@@ -62,7 +62,7 @@ class Page {
     this.whole = null;
     if (this.source.length && this.source.length <= longest) this.whole = this.run.greedy(this.source, new Set());
     this.show();
-    if (this.source.length > longest) this.translation.append(`${this.source.length} pieces; at most ${longest}`);
+    if (this.source.length > longest) this.translation.append(`${this.source.length} subwords; at most ${longest}`);
   }
 
   show() {

@@ -21,11 +21,13 @@ COSTS = {  # header: figure
 }
 FACTS = {"precision": "train.precision", "hardware": "hardware", "versions": "versions", "search": "test.search"}
 CURVES = {"validation loss": "valid/loss", "validation BLEU, greedy": "valid/bleu"}  # columns of the log
-CURVES_NOTE = "The mean of each row, in the band from its lowest to its highest run. A click in the legend picks rows."
+CURVES_NOTE = (
+    "The mean of each condition, in the band from its lowest to its highest run. A click in the legend picks some."
+)
 TUNING_NOTE = (
-    "Mean validation loss, in nats, over the seeds that all values of the row have. The runs with the lowest loss "
-    "are the row; the others are left out. The intervals do not allow for this choice, which the sentences of "
-    "validation made. Beyond the smallest or the largest value tried, a better one may lie."
+    "Mean validation loss, in nats, over the seeds that all values of the condition have. The runs with the lowest "
+    "loss are the condition; the others are left out. The intervals do not allow for this choice, which the sentences "
+    "of validation made. Beyond the smallest or the largest value tried, a better one may lie."
 )
 
 
@@ -33,9 +35,9 @@ def results(study: Study) -> Section:
     endpoint, rows, loss = study.endpoint, study.rows, study.loss
     where = "each on a corpus of its own" if endpoint.corpora > 1 else "on these sentences"
     note = (
-        f"Means over seeds ± half a 95 % interval (Student's t, {where}; not for comparing rows)."
+        f"Means over seeds ± half a 95 % interval (Student's t, {where}; not for comparing conditions)."
         if endpoint.comparison.spread
-        else "One seed a row, so the spread between seeds is unknown."
+        else "One seed per condition, so the spread between seeds is unknown."
     )
     note += f" The primary endpoint is {endpoint.name}; all other figures are secondary."
     note += " Length ratio: tokens of the translations of test per token of the references."
@@ -73,22 +75,23 @@ def quality(study: Study) -> Section:
     digits = [4 if "loss" in measure.name or measure.comparison.means[0] < 2 else 2 for measure in known]
     cells = [(each.name, *scores(each.comparison, places)) for each, places in zip(known, digits, strict=True)]
     interval = ", with the 95 % interval over seeds" if study.endpoint.comparison.spread else ""
-    note = f"Means of rows{interval}. BLEU of N tokens: of the sentences whose references have that many."
+    note = f"Means of conditions{interval}. BLEU of N tokens: of the sentences whose references have that many."
     view = View("quality", f"{study.endpoint.name} by {study.label}", chart)
     return Section("Quality", (note, view, markdown_table(("", *study.labels), cells)))
 
 
 def curves(study: Study) -> Section | None:
     """Validation loss and BLEU over steps."""
-    logs = [run.curves.assign(row=row.label) for row in study.rows for run in row.runs if "step" in run.curves]
+    logs = [run.curves.assign(condition=row.label) for row in study.rows for run in row.runs if "step" in run.curves]
     if not logs:
         return None
-    log = pd.concat(logs).reindex(columns=["row", "step", *CURVES.values()]).set_axis(["row", "step", *CURVES], axis=1)
-    points = log.assign(step=log["step"] + 1).melt(["row", "step"], var_name="measure").dropna()
-    table = points.groupby(["measure", "row", "step"], sort=False)["value"].agg(["mean", "min", "max", "count"])
+    log = pd.concat(logs).reindex(columns=["condition", "step", *CURVES.values()])
+    log = log.set_axis(["condition", "step", *CURVES], axis=1).assign(step=log["step"] + 1)
+    points = log.melt(["condition", "step"], var_name="measure").dropna()
+    table = points.groupby(["measure", "condition", "step"], sort=False)["value"].agg(["mean", "min", "max", "count"])
     table = table.reset_index().sort_values("step", kind="stable")
-    table = table[table["count"] == table.groupby(["measure", "row"])["count"].transform("max")]
-    chart = curve(table, x="step", y="mean", colour="row", low="min", high="max", choose="measure")
+    table = table[table["count"] == table.groupby(["measure", "condition"])["count"].transform("max")]
+    chart = curve(table, x="step", y="mean", colour="condition", low="min", high="max", choose="measure")
     return Section("Learning curves", (CURVES_NOTE, View("curves", "validation loss and BLEU over steps", chart)))
 
 
