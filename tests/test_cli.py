@@ -43,6 +43,7 @@ ALONE = [  # what is typed, and the line
     ("loss=null", "loss=null: is a group of settings, such as loss.kind"),
     ("segmentation=5", "segmentation=5: is a group of settings"),
     ("model.kind=[a]", "model.kind=[a]: must be one of transformer, recurrent"),
+    ("heads=4", "heads: no such setting; did you mean model.num_heads?"),
     ("trainer.kind=cpu", "trainer.kind: no such setting; did you mean "),
     ("data.tests=5", "data.tests=5: must be "),
     ("averaging=ema", "averaging=ema: averaging is a group of settings; averaging.kind chooses"),

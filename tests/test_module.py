@@ -111,8 +111,7 @@ def test_a_second_start_reads_what_the_first_one_made(prepared, tmp_path, caplog
     assert corpus.loads == 0
     assert again.prepared == prepared.prepared
     assert again.report == prepared.report
-    assert again.report.table() in caplog.text
-    assert caplog.text.count("normalised") == 1
+    assert "normalised" not in caplog.text  # the table of cleaning is of the first start
     assert equal(stream(again, 30), stream(prepared, 30))
 
 

@@ -60,13 +60,13 @@ def prepare(config: DictConfig) -> str:
     """Prepare a corpus, as training with the same settings would; what was dropped, and the next command."""
     if config.resume not in (None, AUTO):
         raise InputError(f"resume={typed(config.resume)}: resuming that run prepares its corpus; leave it out")
-    use_threads(config.threads)
     data = build_data(initial_config(config))
     if config.init_from:
         data.use_tokenizer(load_tokenizer(Path(config.init_from)))
+    logged = not data.is_prepared and sys.stdout.isatty() and sys.stderr.isatty()
     data.prepare_data()
     words = [word for word in HydraConfig.get().overrides.task if not word.startswith("prepare=")]
-    table = "" if sys.stdout.isatty() and sys.stderr.isatty() else f"{data.report.table()}\n\n"  # it was logged
+    table = "" if logged else f"{data.report.table()}\n\n"
     return f"{table}prepared: {show(data.prepared.absolute())}\nnext:  {command('train', *words)}\n"
 
 

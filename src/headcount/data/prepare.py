@@ -88,6 +88,7 @@ def prepare(
         shutil.rmtree(new / "read")
         if corpus.fingerprint() != before:
             raise InputError("the text of the corpus changed while it was prepared; start again")
+    logger.info("%s", report.table())
 
 
 def on_disk(pairs: Dataset, path: Path) -> Dataset:
