@@ -5,8 +5,10 @@ import csv
 import re
 import shutil
 from dataclasses import replace
+from html import unescape
 from importlib.resources import files
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import numpy as np
 import pytest
@@ -172,6 +174,17 @@ def test_the_largest_effect_may_be_a_gain_and_a_corpus_may_have_no_contrasts():
     arrays["zero.wrong"][2] -= 20 * (arrays["phenomenon"] == "order")
     gain = run_page(results(ablation=arrays)).table.query('head == "encoder1.2" and endpoint == "zero.margin" and sure')
     assert (gain["column"].tolist(), (gain["harm"] < 0).all()) == (["order"], True)
+
+
+def test_a_changed_sentence_links_to_the_page_that_runs_the_model(tmp_path):
+    found = replace(results(examples=translated()), directory=tmp_path)
+    assert "page.html" not in markdown(run_page(found).page)
+    (tmp_path / "page.html").touch()
+    text = html(run_page(found).page)
+    (address,) = re.findall(r'href="\.\./page\.html#([^"]*)"', text)
+    given = parse_qs(unescape(address))
+    assert given == {"text": [translated()["source"][0]], "off": [str(HEADS[2])]}
+    assert 'href="page.html"' in html(run_page(found, output=tmp_path).page)
 
 
 def test_a_shift_towards_one_answer_is_no_lost_function():
