@@ -22,11 +22,13 @@ const tasks = {
     pairs.map(([source, target]) => run.logProb(run.source.encode(source), new Set(off), run.target.encode(target))),
   every: async ({ example, heads }) => {
     const found = {}, source = run.source.encode(example.source), colour = (head, change) => (found[head] = change);
-    const page = { run, example, source, colour, whole: run.greedy(source, new Set()), cells: new Map(heads.map((head) => [head])) };
-    await Object.assign(Object.create(vm.runInThisContext("Page.prototype")), page).tryEvery();
+    const whole = run.greedy(source, new Set()), cells = new Map(heads.map((head) => [head]));
+    const page = Object.create(vm.runInThisContext("Page.prototype"));
+    await Object.assign(page, { run, example, source, colour, whole, cells }).tryEvery();
     return found;
   },
 };
 
 const asked = JSON.parse(fs.readFileSync(0, "utf8"));
-Promise.all(asked.map(({ task, ...given }) => tasks[task](given))).then((found) => process.stdout.write(JSON.stringify(found)));
+const answers = Promise.all(asked.map(({ task, ...given }) => tasks[task](given)));
+answers.then((found) => process.stdout.write(JSON.stringify(found)));

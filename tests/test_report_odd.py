@@ -110,7 +110,7 @@ def test_runs_that_have_not_learnt_to_translate_are_flagged(tmp_path, undrawn):
         path.write_text("x\n" * 30, encoding="utf-8")
         edit(path.with_name("metrics.json"), test__bleu=0.0)
     page = page_of(folder)
-    assert page.flags[0].startswith("No run has learnt to translate (test BLEU below 10): 1 and 4.")
+    assert page.flags[0].startswith("No run has learnt to translate (test BLEU below 5): 1 and 4.")
     assert page.verdict.startswith("No run has learnt to translate: the highest test BLEU is 0.0")
 
 

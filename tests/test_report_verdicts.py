@@ -42,14 +42,15 @@ def test_of_two_losses_the_lower_wins():
         ([[30.0, 31.0], [36.0, 37.0]], "4 has the highest test BLEU, 36.5, and is above 1."),
         (
             [[36.0, 37.0], [36.4, 36.9]],
-            "No two conditions differ in test BLEU. Pairs of conditions: 0 differ, 0 equal, 1 inconclusive.",
+            "Inconclusive: no two conditions differ in test BLEU. "
+            "Pairs of conditions: 0 differ, 0 equal, 1 inconclusive.",
         ),
         (
             [[30.0, 30.1, 30.2], [32.0, 32.1, 32.2], [20.0, 34.0, 48.0]],
-            "The condition with the highest test BLEU differs from no other. "
+            "Inconclusive: the condition with the highest test BLEU differs from no other. "
             "Pairs of conditions: 1 differ, 0 equal, 2 inconclusive.",
         ),
-        ([[36.0], [30.0]], "1 has the highest test BLEU, 36.0. With one seed each and no text, its error is unknown."),
+        ([[36.0], [30.0]], "Inconclusive: with one seed each and no text, the error of test BLEU is unknown."),
         ([[36.0, 36.1]], "There is a single condition, so there is nothing to compare."),
         (
             [[30.0, 31.0], [36.0, 37.0], [36.2, 36.9]],

@@ -37,8 +37,8 @@ def tally(differences: Sequence[Difference], within: float) -> str:
 
 
 def summary(comparison: Comparison, labels: Sequence[str], measure: str, within: float) -> str:
-    """The row with the highest mean and its verdict against each other row; only how many pairs differ where none of
-    them has that row. measure: such as test BLEU."""
+    """The row with the highest mean and its verdict against each other row; where it differs from none, no row is
+    named, and all pairs are counted. measure: such as test BLEU."""
     if len(labels) < 2:
         return "There is a single condition, so there is nothing to compare."
     best = max(range(len(labels)), key=comparison.means.__getitem__)
@@ -48,20 +48,18 @@ def summary(comparison: Comparison, labels: Sequence[str], measure: str, within:
             others[pair.verdict(within)].append(quoted(labels[pair.first + pair.second - best]))
     name, mean = quoted(labels[best]), f"{comparison.means[best]:.1f}"
     if not comparison.differences:
-        return f"{name} has the highest {measure}, {mean}. With one seed each and no text, its error is unknown."
+        return f"Inconclusive: with one seed each and no text, the error of {measure} is unknown."
     if others["differ"]:
         text = [f"{name} has the highest {measure}, {mean}, and is above {listed(others['differ'])}."]
         if others["equal"]:
             text.append(f"Equal within {within:g} BLEU: {listed(others['equal'])}.")
         if others["inconclusive"]:
             text.append(f"Inconclusive: {listed(others['inconclusive'])}.")
-    elif any(pair.differs for pair in comparison.differences):
-        text = [
-            f"The condition with the highest {measure} differs from no other.",
-            tally(comparison.differences, within),
-        ]
     else:
-        text = [f"No two conditions differ in {measure}.", tally(comparison.differences, within)]
+        some = any(pair.differs for pair in comparison.differences)
+        found = "the condition with the highest {} differs from no other" if some else "no two conditions differ in {}"
+        kind = "Inconclusive" if others["inconclusive"] else "Equal"
+        text = [f"{kind}: {found.format(measure)}.", tally(comparison.differences, within)]
     return " ".join([*text, *([] if comparison.spread else [ONE_SEED])])
 
 

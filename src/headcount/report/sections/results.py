@@ -3,7 +3,6 @@
 import pandas as pd
 import yaml
 
-from headcount.evaluation.likelihood import perplexity
 from headcount.evaluation.metrics import METRICS
 from headcount.report.flags import answers_of
 from headcount.report.measures import measures, row_lines
@@ -16,7 +15,6 @@ from headcount.settings import typed
 COSTS = {  # header: figure
     "parameters": "parameters",
     "operations/token": "operations_per_token",
-    "tokens/s": "train.tokens_per_second",
     "seconds": "train.seconds",
 }
 FACTS = {"precision": "train.precision", "hardware": "hardware", "versions": "versions", "search": "test.search"}
@@ -32,23 +30,19 @@ TUNING_NOTE = (
 
 
 def results(study: Study) -> Section:
-    endpoint, rows, loss = study.endpoint, study.rows, study.loss
+    endpoint, rows = study.endpoint, study.rows
     where = "each on a corpus of its own" if endpoint.corpora > 1 else "on these sentences"
     note = (
         f"Means over seeds ± half a 95 % interval (Student's t, {where}; not for comparing conditions)."
         if endpoint.comparison.spread
         else "One seed per condition, so the spread between seeds is unknown."
     )
-    note += f" The primary endpoint is {endpoint.name}; all other figures are secondary."
-    note += " Length ratio: tokens of the translations of test per token of the references."
+    note += f" The primary endpoint is {endpoint.name}; all other figures are secondary, see results.csv."
     columns = {
         study.label: study.labels,
         endpoint.name: scores(endpoint.comparison),
         "seeds": [" ".join(str(run.seed) for run in row.runs) for row in rows],
         **{header: [mean(row.figures(path)) for row in rows] for header, path in COSTS.items()},
-        "length ratio": [mean(row.figures("test.length_ratio"), 3) for row in rows],
-        "valid. loss": scores(loss, 3) if loss else ["–"] * len(rows),
-        "valid. perplexity": [f"{perplexity(value):.3f}" for value in loss.means] if loss else ["–"] * len(rows),
     }
     table = markdown_table([*columns], [*zip(*columns.values(), strict=True)], words=(0, 2))
     signature = study.sweep.runs[0].figure("test.signature")
@@ -96,14 +90,13 @@ def curves(study: Study) -> Section | None:
 
 
 def runs(study: Study) -> Section:
-    """Every run, and its figure by every measure."""
-    known = measures(study)
+    """Every run, and its score."""
     cells = [
-        (run.name, row.label, str(run.seed), *(f"{measure.scores[index][place]:.5g}" for measure in known))
-        for index, row in enumerate(study.rows)
-        for place, run in enumerate(row.runs)
+        (run.name, row.label, str(run.seed), f"{score:.5g}")
+        for row, own in zip(study.rows, study.endpoint.scores, strict=True)
+        for run, score in zip(row.runs, own, strict=True)
     ]
-    headers = ("run", study.label, "seed", *(measure.name for measure in known))
+    headers = ("run", study.label, "seed", study.endpoint.name)
     return Section("Every run", (markdown_table(headers, cells, words=(0, 1)),))
 
 
