@@ -20,7 +20,15 @@ const tasks = {
   },
   logProb: ({ pairs, off = [] }) =>
     pairs.map(([source, target]) => run.logProb(run.source.encode(source), new Set(off), run.target.encode(target))),
+  every: async ({ example, heads }) => {
+    const found = {}, source = run.source.encode(example.source), colour = (head, change) => (found[head] = change);
+    const whole = run.greedy(source, new Set()), cells = new Map(heads.map((head) => [head]));
+    const page = Object.create(vm.runInThisContext("Page.prototype"));
+    await Object.assign(page, { run, example, source, colour, whole, cells }).tryEvery();
+    return found;
+  },
 };
 
 const asked = JSON.parse(fs.readFileSync(0, "utf8"));
-process.stdout.write(JSON.stringify(asked.map(({ task, ...given }) => tasks[task](given))));
+const answers = Promise.all(asked.map(({ task, ...given }) => tasks[task](given)));
+answers.then((found) => process.stdout.write(JSON.stringify(found)));

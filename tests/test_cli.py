@@ -43,6 +43,7 @@ ALONE = [  # what is typed, and the line
     ("loss=null", "loss=null: is a group of settings, such as loss.kind"),
     ("segmentation=5", "segmentation=5: is a group of settings"),
     ("model.kind=[a]", "model.kind=[a]: must be one of transformer, recurrent"),
+    ("heads=4", "heads: no such setting; did you mean model.num_heads?"),
     ("trainer.kind=cpu", "trainer.kind: no such setting; did you mean "),
     ("data.tests=5", "data.tests=5: must be "),
     ("averaging=ema", "averaging=ema: averaging is a group of settings; averaging.kind chooses"),
@@ -223,7 +224,7 @@ def test_translate_names_the_line_that_it_cannot_take(run, tmp_path, monkeypatch
     result = command("translate", "run=run", stdin=source, cwd=tmp_path)
     assert (result.code, result.out.count("\n")) == (2, 3)
     (line,) = result.errors
-    assert re.match(r"error: standard input, line 4: [\d,]+ pieces, more than search.max_source=1000; cut it ", line)
+    assert re.match(r"error: standard input, line 4: [\d,]+ subwords, more than search.max_source=1000; cut it ", line)
 
 
 @pytest.mark.medium

@@ -141,7 +141,7 @@ def test_what_the_engine_cannot_do_is_one_line_and_never_silence(run, monkeypatc
     search = replace(run.translator.search, max_source=None)
     monkeypatch.setattr("headcount.export.engine.LONGEST", 12)
     any_length = replace(run, model=model, translator=make_translator(model, run.tokenizer, search))
-    with pytest.raises(InputError, match=r"pieces, more than search.max_source=12; cut it into sentences, or raise"):
+    with pytest.raises(InputError, match=r"subwords, more than search.max_source=12; cut it into sentences, or raise"):
         with_ctranslate2(any_length).translator.translate([" ".join(TEXTS * 3)])
     model.output.weight.data[:] = float("nan")
     with pytest.raises(InputError, match="its probabilities are not finite numbers"):

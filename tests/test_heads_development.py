@@ -68,7 +68,7 @@ def test_a_margin_that_does_not_change_seldom_has_a_half_rise():
     found = [emergence(unchanging(seed), draws=200)[0] for seed in range(100)]
     for curve in CURVES:
         assert np.mean([np.isfinite(each.half[curve][0]) for each in found]) <= 0.08
-    assert all(each.first == "undecided" for each in found)
+    assert all(each.first == "inconclusive" for each in found)
 
 
 def test_the_head_is_measured_on_pairs_that_did_not_choose_it():

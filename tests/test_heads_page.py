@@ -5,8 +5,10 @@ import csv
 import re
 import shutil
 from dataclasses import replace
+from html import unescape
 from importlib.resources import files
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import numpy as np
 import pytest
@@ -79,9 +81,9 @@ def test_files_are_the_page_markdown_a_table_and_drawings(made, tmp_path):
     row = rows["cross1.1", "zero.loss", "loss"]
     assert list(row) == ["head", "endpoint", "column", "estimate", "low", "high", "p", "verdict", "runs", "unit"]
     assert float(row["low"]) < float(row["estimate"]) < float(row["high"])
-    assert (row["verdict"], row["unit"]) == ("differs", "nats a sentence")
+    assert (row["verdict"], row["unit"]) == ("differs", "nats per sentence")
     units = {(endpoint, column): row["unit"] for (_, endpoint, column), row in rows.items()}
-    assert (units["cutting.greedy", "loss"], units["zero.accuracy", "order"]) == ("nats a token", "points")
+    assert (units["cutting.greedy", "loss"], units["zero.accuracy", "order"]) == ("nats per token", "points")
     endpoints = {endpoint for _, endpoint, _ in rows}
     assert endpoints >= {
         "twins.share",
@@ -174,6 +176,17 @@ def test_the_largest_effect_may_be_a_gain_and_a_corpus_may_have_no_contrasts():
     assert (gain["column"].tolist(), (gain["harm"] < 0).all()) == (["order"], True)
 
 
+def test_a_changed_sentence_links_to_the_page_that_runs_the_model(tmp_path):
+    found = replace(results(examples=translated()), directory=tmp_path)
+    assert "page.html" not in markdown(run_page(found).page)
+    (tmp_path / "page.html").touch()
+    text = html(run_page(found).page)
+    (address,) = re.findall(r'href="\.\./page\.html#([^"]*)"', text)
+    given = parse_qs(unescape(address))
+    assert given == {"text": [translated()["source"][0]], "off": [str(HEADS[2])]}
+    assert 'href="page.html"' in html(run_page(found, output=tmp_path).page)
+
+
 def test_a_shift_towards_one_answer_is_no_lost_function():
     arrays = ablated()
     order = arrays["phenomenon"] == "order"
@@ -195,7 +208,7 @@ def test_bounds_are_those_of_the_run(full):
     assert page.table.query("endpoint == 'cut.greedy'")["estimate"].tolist() == [3, 3]
     text = markdown(page.page)
     assert "for less than 99 BLEU" in text
-    assert "bounds 100 nats a token" in text
+    assert "bounds 100 nats per token" in text
 
 
 @pytest.mark.medium
@@ -228,14 +241,14 @@ def test_bleu_is_found_where_words_change_and_is_never_known_exactly():
     exact = bleu_of(translated_without()["counts"].sum(axis=1))
     assert table.estimate[:, 0] == pytest.approx(exact[1:] - exact[0])
     # A single changed sentence tells little of the others.
-    assert table.verdict[:, 0].tolist() == ["non-inferior", "undecided", "differs"]
+    assert table.verdict[:, 0].tolist() == ["non-inferior", "inconclusive", "differs"]
     assert table.low[0, 0] < table.estimate[0, 0] == 0 < table.high[0, 0]
     assert table.low[2, 0] < table.estimate[2, 0] < table.high[2, 0] < 0
     counts = translated_without()["counts"][:, :8].copy()
     counts[:3, :, 1:4] = 0
     smoothed = bleu_table(translated_without() | {"counts": counts}, 0.5)  # above 0 by smoothing alone
     assert smoothed.whole[0] > 0
-    assert set(smoothed.verdict.flat) == {"undecided"}
+    assert set(smoothed.verdict.flat) == {"inconclusive"}
 
 
 def test_the_mean_of_linear_bleu_is_bleu_and_its_values_are_derivatives():
@@ -283,7 +296,7 @@ def test_the_page_of_a_sweep_names_its_runs_and_has_a_section_for_each_part(full
     assert "Part cutting was measured in 2 of 3 runs." in page.page.flags
     assert titles(page) == [
         "How often is there a head for a phenomenon?",
-        "Mean knock-out of matched heads",
+        "Mean ablation effect of matched heads",
         "Where the cue goes",
         "Is importance by gradient a good guide, over seeds?",
         "How many heads can go, over seeds?",

@@ -196,7 +196,7 @@ def test_where_the_cue_goes_over_seeds():
     assert table.loc[("2:cross1", "twins.layer", "order"), "estimate"] == pytest.approx(0.5, abs=0.01)
     assert table.loc[("2:encoder1", "twins.layer", "order"), "estimate"] == pytest.approx(0, abs=0.01)
     assert table.loc[("2", "twins.largest", "order"), "sure"]
-    title = "Largest share of one head of the way to the twin, mean over seeds, %"
+    title = "Largest share of one head of the way to the counterfactual, mean over seeds, %"
     assert page.findings == (f"{title}: heads 2, order: 50.0 [49.8, 50.2].",)
     equal = study_page(study(**{"2": runs[:1] * 3}), debug=True)
     assert equal.page.verdict == "No part of these results is shown to have an effect beyond chance."
@@ -324,7 +324,7 @@ def test_roles_and_alignment_are_over_the_runs_that_have_them(page):
 def test_sections_without_their_parts_are_left_out(page):
     assert [section.title for section in page.page.sections] == [
         "How often is there a head for a phenomenon?",
-        "Mean knock-out of matched heads",
+        "Mean ablation effect of matched heads",
         "Roles over seeds",
         "Which cross head aligns",
     ]

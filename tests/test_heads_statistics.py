@@ -124,5 +124,5 @@ def test_a_table_finds_planted_effects(kind):
 def test_accuracy_without_a_changed_pair_is_not_known_exactly():
     table = effect_table(ablation_arrays(), endpoint="accuracy", bounds=replace(BOUNDS, accuracy=5.0))
     assert table.estimate[:, 1:].tolist() == [[0, 0], [0, -100], [0, 0]]
-    assert table.verdict[:, 2].tolist() == ["undecided", "differs", "undecided"]
+    assert table.verdict[:, 2].tolist() == ["inconclusive", "differs", "inconclusive"]
     assert table.high[0, 2] > 10

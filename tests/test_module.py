@@ -88,9 +88,9 @@ def stream(data, count):
 def test_prepared_splits(prepared):
     raw = Toy().load()
     data = prepared.data
-    assert prepared.report.counts["train"]["too many pieces"] == 1
+    assert prepared.report.counts["train"]["too many subwords"] == 1
     assert prepared.report.counts["train"]["kept"] == data["train"].num_rows == 150
-    assert prepared.report.counts["valid"]["too many pieces"] == 1
+    assert prepared.report.counts["valid"]["too many subwords"] == 1
     for split in ("valid", "test"):
         assert data[split]["source"][:] == raw[split]["source"][:]
         assert data[split]["target"][:] == raw[split]["target"][:]
@@ -111,8 +111,7 @@ def test_a_second_start_reads_what_the_first_one_made(prepared, tmp_path, caplog
     assert corpus.loads == 0
     assert again.prepared == prepared.prepared
     assert again.report == prepared.report
-    assert again.report.table() in caplog.text
-    assert caplog.text.count("normalised") == 1
+    assert "normalised" not in caplog.text  # the table of cleaning is of the first start
     assert equal(stream(again, 30), stream(prepared, 30))
 
 

@@ -13,10 +13,11 @@ import pytest
 import torch
 from built import TWO_LAYERS, built, random_model, sentence_piece
 from conftest import SCRIPTS
+from datasets import Dataset
 
 from headcount.data.tokenizer import TokenizerPair
 from headcount.decoding.beam import greedy
-from headcount.export.page.write import Tensors, content, quantised, rendered
+from headcount.export.page.write import Tensors, chosen_sentences, content, quantised, rendered
 from headcount.heads.attention import attention_arrays
 from headcount.heads.interface import Heads
 from headcount.run.opened import make_translator, open_run
@@ -148,6 +149,45 @@ def test_int8_is_the_model_with_rounded_weights(run, tmp_path):
                 assert (np.abs(whole * scales[:, None] - weight.numpy()) <= 0.5001 * scales[:, None]).all()
                 weight.copy_(torch.from_numpy(whole * scales[:, None]))
     agrees(found, run)
+
+
+@pytest.mark.medium
+@needs_node
+def test_every_head_is_tried_alone(run, tmp_path):
+    run = with_model(run, random_model(run.tokenizer.vocab_size, num_heads=2))
+    heads = Heads(run.model)
+    right, wrong = "der Hund sieht den Kater", "der Hund jagt das Pferd"
+    examples = [{"source": TEXTS[0], "target": right, "contrast": wrong}, {"source": TEXTS[0]}]
+    tasks = [{"task": "every", "example": each, "heads": heads.labels.tolist()} for each in examples]
+    compared, alone = javascript(tmp_path, run, *tasks)
+    whole = run.scorer.score(TEXTS[:1] * 2, [right, wrong])[0]
+    assert list(compared) == list(alone) == heads.labels.tolist()
+    for head in compared:
+        with heads.off(head):
+            first, second = np.subtract(run.scorer.score(TEXTS[:1] * 2, [right, wrong])[0], whole)
+        assert compared[head] == pytest.approx(first - second, abs=1e-3)
+    assert max(map(abs, alone.values())) > 0.01
+
+
+@pytest.mark.medium
+def test_examples_are_first_those_that_one_head_decides(run):
+    run = with_model(run, random_model(run.tokenizer.vocab_size, num_heads=4))
+    words = ["der", "Hund", "sieht", "den", "Kater"]
+    targets = [(" ".join(words), " ".join(words[place:] + words[:place])) for place in (1, 2, 3, 4)]
+    pairs = [(source, *pair[::way]) for source in TEXTS for pair in targets for way in (1, -1)]
+    columns = ("source", "target", "contrast", "phenomenon")
+    rows = Dataset.from_list([dict(zip(columns, (*pair, "order"), strict=True)) for pair in pairs])
+    found = chosen_sentences(run, rows, 10)
+    heads = [each.get("head") for each in found]
+    assert heads[0] is not None
+    assert len(found) == 10
+    assert heads == sorted(heads, key=lambda head: head is None)
+    for each in found:
+        if head := each.get("head"):
+            for off, right in (({}, True), ({head: 0.0}, False)):
+                with Heads(run.model).gated(off):
+                    scores = run.scorer.score([each["source"]] * 2, [each["target"], each["contrast"]])[0]
+                assert (scores[0] > scores[1]) == right
 
 
 def test_shared_weights_are_kept_once():

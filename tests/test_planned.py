@@ -68,4 +68,4 @@ def test_a_report_shows_them_and_refuses_what_is_no_row(tmp_path):
     assert "## Planned contrasts" in text
     assert "| more heads | 4 − 1" in text
     (said,) = refused("report", f"sweep={folder}", "planned={more: [4,16]}", cwd=folder)
-    assert said == "planned.more=[4,16]: must be two rows; the sweep has 1; 4"
+    assert said == "planned.more=[4,16]: must be two conditions of 1; 4"

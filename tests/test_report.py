@@ -211,7 +211,7 @@ def test_runs_that_don_t_belong_are_named(sweep):
 def test_missing_seeds_of_rows_are_flagged(sweep, undrawn):
     shutil.rmtree(sweep / job(4, 2))
     (sweep / "sweep.json").unlink()
-    assert "Not every row has the same seeds: 4 lacks 2." in page_of(sweep).flags
+    assert "Not every condition has the same seeds: 4 lacks 2." in page_of(sweep).flags
 
 
 FLAGS = {
@@ -270,7 +270,7 @@ def test_references_come_from_any_run(sweep, undrawn):
 
 @pytest.mark.medium
 def test_a_section_that_fails_is_a_flag(sweep, undrawn, monkeypatch):
-    title, titles = "Every pair of rows", [section.title for section in page_of(sweep).sections]
+    title, titles = "Every pair of conditions", [section.title for section in page_of(sweep).sections]
     monkeypatch.setattr("headcount.report.sections.pairs.pair_lines", lambda *_: 1 / 0)
     page = page_of(sweep)
     failed = "'pairs' is missing, since it failed: ZeroDivisionError: division by zero"
@@ -297,8 +297,8 @@ def test_other_vocabularies_have_other_perplexities(tmp_path, undrawn):
             write_run(tmp_path / f"{size}_{dropout}_{seed}", sentences(5), 0.2 + 0.01 * seed, seed, config)
     page = page_of(tmp_path)
     assert "different vocabularies" in " ".join(page.flags)
-    assert len(table_of_section(page, "Every pair of rows").cells) == 3
-    ((pair, *_),) = table_of_section(page, "Every pair of rows", 1).cells
+    assert len(table_of_section(page, "Every pair of conditions").cells) == 3
+    ((pair, *_),) = table_of_section(page, "Every pair of conditions", 1).cells
     assert pair.count("2000") == 2
 
 

@@ -98,7 +98,7 @@ def test_a_report_says_what_its_verdicts_are_on(own):
     page = page_of(own)
     assert any("Each seed has a corpus of its own" in flag for flag in page.flags)
     assert not any("more than their seed" in flag or "is missing" in flag for flag in page.flags)
-    _, note, _, losses, _, _ = section_of(page, "Every pair of rows").blocks
+    _, note, _, losses, _, _ = section_of(page, "Every pair of conditions").blocks
     assert "seeds, each with a corpus and 120 held-out sentences of its own" in note
     assert "bootstrap" not in note
     assert "over seeds and corpora" in losses
@@ -135,7 +135,7 @@ def test_a_row_that_lacks_a_corpus(own):
     assert not study.sweep.blocks
     assert study.endpoint.comparison.differences[0].half_width > 2 * whole
     assert len(study.loss.differences) == 3
-    assert "whose effect on all rows is included, since a row lacks a corpus" in markdown(page_of(own))
+    assert "whose effect on all conditions is included, since a condition lacks a corpus" in markdown(page_of(own))
     assert "4 lacks 3" in " ".join(flagged(study.sweep))
 
 

@@ -29,7 +29,7 @@ def test_two_settings_that_are_planned_make_rows_however_few_runs_are_finished(f
     write_plan(tmp_path, Plan(jobs=jobs))
     sweep = read_sweep(tmp_path)
     assert [len(row.runs) for row in sweep.rows] == [1] * len(finished)
-    assert any("each combination of settings is a row" in note for note in sweep.notes)
+    assert any("each combination of settings is a condition" in note for note in sweep.notes)
     assert rows_of(tmp_path) == [
         f"num_heads={heads}, lr={rate}" for heads, _, rate in (name.partition(",") for name in finished)
     ]
@@ -89,7 +89,7 @@ def test_rows_that_vary_very_unlike_are_flagged():
     even = [[30.0, 30.2, 30.1], [29.0, 29.3, 29.1], [31.0, 31.2, 31.3]]
     assert unlike(compare(even)) == []
     (line,) = unlike(compare([*even, [10.0, 12.0, 30.0]]))
-    assert line.startswith("The runs of a row deviate by 0.11 to 11.02 BLEU")
+    assert line.startswith("The runs of a condition deviate by 0.11 to 11.02 BLEU")
 
 
 def test_a_number_is_not_rounded_across_a_verdict():
@@ -110,7 +110,7 @@ def test_runs_that_have_not_learnt_to_translate_are_flagged(tmp_path, undrawn):
         path.write_text("x\n" * 30, encoding="utf-8")
         edit(path.with_name("metrics.json"), test__bleu=0.0)
     page = page_of(folder)
-    assert page.flags[0].startswith("No run has learnt to translate (test BLEU below 10): 1 and 4.")
+    assert page.flags[0].startswith("No run has learnt to translate (test BLEU below 5): 1 and 4.")
     assert page.verdict.startswith("No run has learnt to translate: the highest test BLEU is 0.0")
 
 

@@ -154,8 +154,8 @@ def test_a_measure_can_be_chosen(sweep, undrawn):
 def test_without_anything_to_show_a_section_is_absent(tmp_path, undrawn):
     folder = write_sweep(tmp_path / "one", {4: 0.2}, seeds=(1, 2), lines=20, study=None)
     titles = {section.title for section in page_of(folder).sections}
-    assert "Every pair of rows" not in titles
-    assert "There is a single row" in markdown(page_of(folder))
+    assert "Every pair of conditions" not in titles
+    assert "There is a single condition" in markdown(page_of(folder))
 
 
 CHOOSE = """

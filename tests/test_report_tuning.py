@@ -85,7 +85,7 @@ def test_runs_left_out_are_listed_and_kept(tmp_path):
     ("losses", "tuned", "message"),
     [
         (LOSSES, "optimizer.rate", "no run has this setting"),
-        ({(1, 0.1): [1.0], (4, 0.1): [1.0]}, "optimizer.lr", "no row has runs with two values"),
+        ({(1, 0.1): [1.0], (4, 0.1): [1.0]}, "optimizer.lr", "no condition has runs with two values"),
     ],
 )
 def test_nothing_to_choose(tmp_path, losses, tuned, message):

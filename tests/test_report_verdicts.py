@@ -23,10 +23,10 @@ from headcount.statistics.comparison import compare
         ([[36.0, 37.0, 36.5], [30.0, 31.0, 30.5]], "1 > 4"),
         ([[36.0, 36.01, 36.02], [36.2, 36.21, 36.22]], "4 > 1, by less than 0.5"),
         ([[36.0, 36.1, 36.2], [36.05, 36.1, 36.15]], "equal within 0.5"),
-        ([[36.0, 37.0, 36.5], [36.4, 36.9, 36.0]], "undecided"),
+        ([[36.0, 37.0, 36.5], [36.4, 36.9, 36.0]], "inconclusive"),
     ],
 )
-def test_a_pair_differs_is_equal_or_undecided(scores, words):
+def test_a_pair_differs_is_equal_or_inconclusive(scores, words):
     (pair,) = compare(scores).differences
     assert pair_verdict(pair, ["1", "4"], 0.5) == words
 
@@ -42,17 +42,19 @@ def test_of_two_losses_the_lower_wins():
         ([[30.0, 31.0], [36.0, 37.0]], "4 has the highest test BLEU, 36.5, and is above 1."),
         (
             [[36.0, 37.0], [36.4, 36.9]],
-            "No two rows differ in test BLEU. Pairs of rows: 0 differ, 0 equal, 1 undecided.",
+            "Inconclusive: no two conditions differ in test BLEU. "
+            "Pairs of conditions: 0 differ, 0 equal, 1 inconclusive.",
         ),
         (
             [[30.0, 30.1, 30.2], [32.0, 32.1, 32.2], [20.0, 34.0, 48.0]],
-            "The row with the highest test BLEU differs from no other. Pairs of rows: 1 differ, 0 equal, 2 undecided.",
+            "Inconclusive: the condition with the highest test BLEU differs from no other. "
+            "Pairs of conditions: 1 differ, 0 equal, 2 inconclusive.",
         ),
-        ([[36.0], [30.0]], "1 has the highest test BLEU, 36.0. With one seed a row and no text, its error is unknown."),
-        ([[36.0, 36.1]], "There is a single row, so there is nothing to compare."),
+        ([[36.0], [30.0]], "Inconclusive: with one seed each and no text, the error of test BLEU is unknown."),
+        ([[36.0, 36.1]], "There is a single condition, so there is nothing to compare."),
         (
             [[30.0, 31.0], [36.0, 37.0], [36.2, 36.9]],
-            '"16, rnn" has the highest test BLEU, 36.5, and is above 1. Undecided: 4.',
+            '"16, rnn" has the highest test BLEU, 36.5, and is above 1. Inconclusive: 4.',
         ),
     ],
 )
@@ -89,12 +91,12 @@ def test_without_validation_text_the_test_set_decides(sweep, undrawn):
 
 @pytest.mark.medium
 def test_the_bound_of_rows_that_vary_unlike_is_named(sweep, undrawn):
-    note = section_of(page_of(sweep), "Every pair of rows").blocks[3]
+    note = section_of(page_of(sweep), "Every pair of conditions").blocks[3]
     assert "(studentised range; deviation" in note
     for path in sweep.glob("*/metrics.json"):
         heads, seed = (int(part.rpartition("=")[2]) for part in path.parent.name.split(","))
         edit(path, valid__loss=2 + seed * (1.0 if heads == 1 else 1e-6))
-    note = section_of(page_of(sweep), "Every pair of rows").blocks[3]
+    note = section_of(page_of(sweep), "Every pair of conditions").blocks[3]
     assert "(studentised range or Bonferroni's bound, whichever is larger; deviation" in note
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -15,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 from conftest import failed
 
-from headcount.commands.serve import MOST, application, text_of, translate_waiting
+from headcount.commands.serve import MOST, SEVERAL, STOP, application, text_of, translate_waiting
 from headcount.run.opened import open_run
 
 LINES = ["the dog sees the cat", "the bear likes the wolf", "", "the horse"]
@@ -35,7 +36,7 @@ def port(home, request):
             yield int(said.split("127.0.0.1:")[1].split()[0])
             process.send_signal(signal.SIGTERM)
             assert process.wait(20) == -signal.SIGTERM
-            assert process.stderr.read() == ""
+            assert all(re.match(r"127.0.0.1:\d+ - \"[A-Z]+ /", line) for line in process.stderr)
         finally:
             process.kill()
 
@@ -59,6 +60,8 @@ def test_a_server_translates_as_the_run_does(port, home):
     with ThreadPoolExecutor(8) as pool:  # each gets its own
         assert list(pool.map(translation, LINES * 5)) == expected * 5
     assert (translation(LINES), translation([])) == (expected, [])
+    two = asked(port, "POST", "/translate", b'{"text": "The dog sees. The cat"}')
+    assert two[1]["warning"] == SEVERAL
     errors = [
         (asked(port, "POST", "/translate", b"{"), 400, "the body must be JSON such as "),
         (asked(port, "POST", "/translate", b" " * (MOST + 1)), 413, "the body has more than 65,536 bytes"),
@@ -73,6 +76,13 @@ def test_a_server_translates_as_the_run_does(port, home):
     with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
         client.sendall(b"nothing\r\n\r\n")
         assert client.recv(100).startswith(b"HTTP/1.1 400 ")
+
+
+def test_the_end_of_a_sentence_within_a_text():
+    several = ["The dog sees. The cat", 'Sit down! "You', "Really? (Yes.)", "\u597d\u3002\u597d"]
+    assert all(map(STOP.search, several))
+    one = ["Dr. Smith is here.", "At 3.5 p.m. today.", "Really?", "He said: Go.", "It is 5 a.m. now.", "\u597d\u3002"]
+    assert not any(map(STOP.search, one))
 
 
 @pytest.mark.parametrize(

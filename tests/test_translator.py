@@ -128,7 +128,7 @@ def test_no_translation_passes_the_positions_that_were_learned(search):
         assert each.max_length == 8
         lines = ["abcdefg", "z", "", "gfedcba"]
         assert all(len(translation) <= 7 for translation in translator(each, search).translate(lines))
-        line = r"^line 3: 8 pieces, and the model has positions for 7 and the end; cut it"
+        line = r"^line 3: 8 subwords, and the model has positions for 7 and the end; cut it"
         with pytest.raises(LineError, match=line):
             translator(each, search).translate(["abc", "", "abcdefgh", "z"])
     assert built("model/nano", vocab_size=30, **ONE_LAYER).max_length is None
@@ -136,7 +136,7 @@ def test_no_translation_passes_the_positions_that_were_learned(search):
 
 def test_a_line_that_is_too_long_is_refused_before_anything_is_translated(model, monkeypatch):
     short = translator(model, built("search/beam", beam=1, max_source=5))
-    line = r"^line 2: 6 pieces, more than search\.max_source=5; cut it into sentences, or"
+    line = r"^line 2: 6 subwords, more than search\.max_source=5; cut it into sentences, or"
     with pytest.raises(LineError, match=line):
         short.translate(["abcde", "abcdef"], progress=pytest.fail)
     unlimited = translator(model, built("search/beam", beam=1, max_source=None, max_ratio=0))

@@ -153,6 +153,7 @@ def _run_prepared(name: str, config: DictConfig) -> str | None:
     devices.use_memory_again()
     devices.use_tf32()
     devices.use_allowed_cores()
+    devices.use_threads(config.get("threads"))
     command = import_module(f"headcount.commands.{name}")
     for package in ("pytorch_lightning", "lightning.pytorch", "lightning.fabric"):  # which set their level on import
         logging.getLogger(package).setLevel(logging.ERROR)
@@ -228,7 +229,9 @@ def _unknown_setting(name: str, command_name: str) -> str:
         known = flatten(OmegaConf.to_container(hydra.compose(command_name)))  # type: ignore[arg-type]
     known.pop(name, None)  # another choice of its group has it
     last = name.rpartition(".")[2]
-    near = difflib.get_close_matches(name, known, 2, 0.75) or [each for each in known if each.endswith(f".{last}")][:3]
+    near = [each for each in known if each.endswith(f".num_{name}")]
+    near = near or difflib.get_close_matches(name, known, 2, 0.75)
+    near = near or [each for each in known if each.endswith(f".{last}")][:3]
     advice = f"did you mean {' or '.join(near)}?" if near else f"headcount {command_name} --help lists all"
     return f"{name}: no such setting; {advice}"
 

@@ -125,6 +125,7 @@ class Opening:
 
     run: str | list[str]
     checkpoint: str | None
+    threads: Positive | None
     extensions: list[str]
     debug: Any  # true, 1, yes, ...
 

@@ -11,7 +11,7 @@ from headcount.run.build import build_data, plain, without_other_kinds
 from headcount.run.opened import open_run
 from headcount.settings import check, named_by, within
 
-OWN = ("run", "checkpoint", "device", "extensions", "debug")
+OWN = ("run", "checkpoint", "device", "threads", "extensions", "debug")
 CORPUS = ("data", "tokenizer", "segmentation", "recipe")  # settings that choose a corpus
 
 

@@ -152,7 +152,7 @@ def given_likelihoods(run: Run, source: str, target: str) -> str:
     for path, codec, lines in zip((source, target), codecs, sides, strict=True):
         for number, ids in enumerate(codec.encode(lines), start=1):
             if longest is not None and len(ids) > longest:
-                what = f"{len(ids):,} pieces, more than {longest:,}"
+                what = f"{len(ids):,} subwords, more than {longest:,}"
                 raise InputError(f"{path}, line {number}: {what}; cut it into sentences")
     log_probs, tokens = run.scorer.score(*sides)
     whole, total = sum(log_probs), sum(tokens)

@@ -54,7 +54,9 @@ MODES = {
 def run(config: DictConfig) -> str:
     need("report")
     mode = next((name for name in MODES if config[name] is not None), "run")
-    if other := [name for name in names_given() if not within(name, (*MODES[mode], "device", "extensions", "debug"))]:
+    if other := [
+        name for name in names_given() if not within(name, (*MODES[mode], "device", "threads", "extensions", "debug"))
+    ]:
         takes = " or ".join(f"{name}=" for name, taken in MODES.items() if other[0] in taken)
         raise InputError(f"{other[0]}=: has no effect with {mode}=, but with {takes}")
     if config.attention is not None:

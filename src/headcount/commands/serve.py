@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import re
 import socket
 from concurrent.futures import Future
 from contextlib import suppress
@@ -15,10 +16,12 @@ from annotated_types import Interval
 from omegaconf import DictConfig
 
 from headcount.errors import InputError, first_line, need, reason
-from headcount.settings import Opening, Positive
+from headcount.settings import Opening
 
 MOST = 2**16  # bytes of a request
 LIMITS: dict[str, Any] = {"limit_concurrency": 1024, "timeout_keep_alive": 5, "timeout_graceful_shutdown": 10}
+STOP = re.compile(r"\w{3}[.!?]+['\"”»)]*\s+[^\w\s]*[^\W\d_a-z]|[。！？]\s*\w")  # not behind "Dr."
+SEVERAL = "a text seems to have several sentences, of which some may be left out; send a list, one sentence per text"
 Request = tuple[list[str], Future[list[str]]]  # texts, and their translations once there are any
 logger = logging.getLogger("headcount.serve")
 
@@ -30,7 +33,6 @@ class Settings(Opening):
     device: str
     host: str
     port: Annotated[int, Interval(ge=0, lt=2**16)]
-    threads: Positive | None
     precision: Literal["float32", "bfloat16", "int8"]
     engine: Literal["headcount", "ctranslate2"]
 
@@ -74,7 +76,7 @@ def application(translator: Any, about: dict[str, str]) -> Any:
         texts, most = text if isinstance(text, list) else [text], translator.longest
         pieces = max(map(len, translator.codec.encode(texts)), default=0)
         if most is not None and pieces > most:
-            raise HTTPException(413, f"a text has {pieces:,} pieces, more than {most:,}; cut it into sentences")
+            raise HTTPException(413, f"a text has {pieces:,} subwords, more than {most:,}; cut it into sentences")
         answer: Future[list[str]] = Future()
         queue.put((texts, answer))
         try:
@@ -84,7 +86,8 @@ def application(translator: Any, about: dict[str, str]) -> Any:
         except Exception as error:
             logger.error("a request failed: %s", first_line(error))
             raise HTTPException(500, "the translation failed; the server's log says why") from error
-        return JSONResponse({"translation": found if isinstance(text, list) else found[0]})
+        warning = {"warning": SEVERAL} if any(map(STOP.search, texts)) else {}
+        return JSONResponse({"translation": found if isinstance(text, list) else found[0], **warning})
 
     async def refused(request: Any, error: Any) -> JSONResponse:
         return JSONResponse({"error": error.detail}, error.status_code, error.headers)
@@ -108,17 +111,16 @@ def run(config: DictConfig) -> None:
     need("serve")
     import uvicorn  # here, because --help does not need these
 
-    from headcount.devices import use_threads
     from headcount.export.engine import chosen_engine
     from headcount.run.opened import ensemble, open_runs
 
-    use_threads(config.threads)
     with_engine = chosen_engine(config)
     runs = open_runs(config)
     opened = with_engine(ensemble(list(runs.values())))
     name, (source, target) = " + ".join(runs), opened.languages
     app = application(opened.translator, {"run": name, "source": source, "target": target})
     server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None, log_level="critical", **LIMITS))
+    logging.getLogger("uvicorn.access").setLevel(logging.INFO)  # a line for each request
     host, port = config.host, config.port
     try:
         listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)

@@ -60,13 +60,13 @@ def prepare(config: DictConfig) -> str:
     """Prepare a corpus, as training with the same settings would; what was dropped, and the next command."""
     if config.resume not in (None, AUTO):
         raise InputError(f"resume={typed(config.resume)}: resuming that run prepares its corpus; leave it out")
-    use_threads(config.threads)
     data = build_data(initial_config(config))
     if config.init_from:
         data.use_tokenizer(load_tokenizer(Path(config.init_from)))
+    logged = not data.is_prepared and sys.stdout.isatty() and sys.stderr.isatty()
     data.prepare_data()
     words = [word for word in HydraConfig.get().overrides.task if not word.startswith("prepare=")]
-    table = "" if sys.stdout.isatty() and sys.stderr.isatty() else f"{data.report.table()}\n\n"  # it was logged
+    table = "" if logged else f"{data.report.table()}\n\n"
     return f"{table}prepared: {show(data.prepared.absolute())}\nnext:  {command('train', *words)}\n"
 
 
@@ -261,9 +261,9 @@ def describe(config: DictConfig, data: TranslationData, model: EncoderDecoder) -
     first = data.epochs.plan(0)
     return (
         f"model: {parameters(model):,} parameters, {subwords} subwords; heads by layer: {heads or 'none'}\n"
-        f"cost: {operations:,} multiply-adds a token forward, in pairs of {source} and {target} tokens\n"
-        f"batches: {first.tokens / first.steps:,.0f} real tokens a step (source + target), {first.padding:.1%} "
-        f"padding, {first.steps:,} steps an epoch; {config.steps:,} steps"
+        f"cost: {operations:,} multiply-adds per token forward, in pairs of {source} and {target} tokens\n"
+        f"batches: {first.tokens / first.steps:,.0f} non-padding tokens per step (source + target), "
+        f"{first.padding:.1%} padding, {first.steps:,} steps per epoch; {config.steps:,} steps"
     )
 
 
@@ -393,7 +393,7 @@ def summary(run: TrainingRun, trained: dict[str, Any], scores: dict[str, Figures
         blocks.append(contrastive_table({"test": scores["test"]}))
     blocks.append(
         f"{training['steps']:,} steps, {training['epochs']:.1f} epochs, {training['seconds']:,.0f} s with validation, "
-        f"{training['tokens_per_second']:,.0f} real tokens/s without\n"
+        f"{training['tokens_per_second']:,.0f} non-padding tokens/s without\n"
         + (f"steps skipped, since their gradients were not finite: {skipped:,}\n" if skipped else "")
         + (f"{verdict(weights)}\n" if average_lost else "")
         + f"run directory: {place}   (model.safetensors, metrics.json, test.hyp.{run.parts.data.target_language}, "

@@ -20,7 +20,7 @@ from headcount.errors import InputError
 from headcount.settings import Positive
 
 CHECKED = ("empty", "too long", "unequal lengths", "duplicate", "leak")  # a pair counts under the first
-TOO_MANY_PIECES = "too many pieces"
+TOO_MANY_PIECES = "too many subwords"
 REASONS = (*CHECKED, TOO_MANY_PIECES)
 ROWS = ("read", "normalised", *REASONS, "kept")
 

@@ -129,9 +129,7 @@ class TranslationData(pl.LightningDataModule):
                         shutil.rmtree(left)
                     prepare(self.corpus, self.cleaning, self._tokenizer, self.max_length, self.prepared)
         self._open()
-        logger.info(
-            "%s to %s, in %s\n%s", self.source_language, self.target_language, self.prepared, self.report.table()
-        )
+        logger.info("%s to %s, in %s", self.source_language, self.target_language, self.prepared)
 
     @property
     def is_prepared(self) -> bool:

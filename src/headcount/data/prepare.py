@@ -70,7 +70,9 @@ def prepare(
         report = CleaningReport(counts, cleaning.enabled)
         report.require_pairs()
         if isinstance(tokenizer, SentencePiece):
-            logger.info("training the tokenizer, %s with %s pieces", tokenizer.model_type, f"{tokenizer.vocab_size:,}")
+            logger.info(
+                "training the tokenizer, %s with %s subwords", tokenizer.model_type, f"{tokenizer.vocab_size:,}"
+            )
             share = tokenizer.sample_bytes / max(sizes["train"], 1)
             tokenizer = tokenizer.train(*training_text(texts["train"], kept["train"], share))
         save_tokenizer(tokenizer, new)
@@ -86,6 +88,7 @@ def prepare(
         shutil.rmtree(new / "read")
         if corpus.fingerprint() != before:
             raise InputError("the text of the corpus changed while it was prepared; start again")
+    logger.info("%s", report.table())
 
 
 def on_disk(pairs: Dataset, path: Path) -> Dataset:

@@ -95,7 +95,7 @@ class Translator:
                 what = f"and {self.name} has positions for {longest:,} and the end; cut it into sentences"
                 if longest == self.search.max_source:
                     what = f"more than search.max_source={longest}; cut it into sentences, or raise that"
-                raise LineError(line, f"{len(ids):,} pieces, {what}")
+                raise LineError(line, f"{len(ids):,} subwords, {what}")
         limits = [self.search.limit(len(ids)) for ids in pieces]
         if positions is not None:
             limits = [min(limit, positions - 1) for limit in limits]

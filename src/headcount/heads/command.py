@@ -31,14 +31,15 @@ def heads(config: DictConfig) -> str:
     values: Any = OmegaConf.to_container(config)
     settings = Settings(**{field.name: values[field.name] for field in fields(Settings)})
     bounds_of(config)  # before anything is measured
+    given = None if values["output"] is None or values["model"] is not None else Path(values["output"])
     if values["sweep"] is None:
         results = measured(config, opened(config), settings)
-        page, home, next_ = run_page(results, config.debug), results.directory, following(results)
+        page, home, next_ = run_page(results, config.debug, given), results.directory, following(results)
     else:
         sweep = read_sweep(Path(values["sweep"]))
         page, home = study_page(measured_sweep(config, sweep, settings), config.debug), sweep.directory
         next_ = command("report", sweep=show(home))
-    output = Path((values["output"] if values["model"] is None else None) or home / "heads")
+    output = given or home / "heads"
     write(page, output)
     for flag in page.page.flags:
         logger.warning("%s", flag)
@@ -93,7 +94,7 @@ def measured_sweep(config: DictConfig, sweep: Sweep, settings: Settings) -> Stud
         raise InputError(f"sweep={sweep.directory}: {notes[-1]}")
     rows = {row.label: [results[run.name] for run in row.runs if run.name in results] for row in sweep.rows}
     rows = {label: found for label, found in rows.items() if found}
-    return Study(sweep.directory, sweep.design.label or "row", rows, sweep.unfinished, tuple(notes))
+    return Study(sweep.directory, sweep.design.label or "condition", rows, sweep.unfinished, tuple(notes))
 
 
 def following(results: Results) -> str:

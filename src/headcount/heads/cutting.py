@@ -19,7 +19,7 @@ BLEU = (1 / 3, 1 / 2, 2 / 3, 3 / 4, 5 / 6, 11 / 12, 23 / 24, 1)  # shares of hea
 SETTINGS = ("cutting_sentences", "random_orders", "order_sentences", "gate_penalties", "gate_steps")
 
 
-@part("cutting", "orders of cutting", settings=SETTINGS, version=4)
+@part("cutting", "pruning orders", settings=SETTINGS, version=4)
 def cutting(analysis: Analysis, progress: Progress) -> Arrays:
     """Curves of cutting, in settings, one for each order and number of heads left.
 

@@ -59,7 +59,7 @@ class Emergence:
     removing the head costs, the head chosen on half of the pairs and measured on the other half, both ways. half: the
     half-rise step of each curve with its 95 % bootstrap interval over pairs, NaN where a curve does not rise: the
     interval of its last less its first value holds 0. first: which of margin and effect, both in nats, rises first,
-    "undecided" if the interval of the difference, which holds for all phenomena at once, holds 0. Accuracy is not
+    "inconclusive" if the interval of the difference, which holds for all phenomena at once, holds 0. Accuracy is not
     compared: it is bounded, and rises early for that alone."""
 
     phenomenon: str
@@ -95,7 +95,7 @@ def _emerges(arrays: Arrays, phenomenon: str, draws: int, seed: int, error: floa
     half = {name: _interval(values) for name, values in zip(CURVES, halves, strict=True)}
     accuracy, margin, effect = means[:, 0]
     _, low, high = _interval(np.log1p(halves[2]) - np.log1p(halves[1]), error)
-    first = "effect" if high < 0 else "margin" if low > 0 else "undecided"
+    first = "effect" if high < 0 else "margin" if low > 0 else "inconclusive"
     head = int(costs[-1].mean(axis=1).argmax())
     return Emergence(phenomenon, str(arrays["head"][head]), arrays["step"], accuracy, margin, effect, half, first)
 

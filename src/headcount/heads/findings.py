@@ -6,10 +6,13 @@ from headcount.heads.table import WHOLE
 
 MOST = 3  # figures of a sentence
 TESTED = {
-    "twins.share": ("Largest shares of one head of the way to the twin, %", 100),
-    "pairs.redundant": ("Pairs of heads, each free to cut and both not: nats beyond the sum of both alone", 1),
-    "twins.largest": ("Largest share of one head of the way to the twin, mean over seeds, %", 100),
-    "training.later": ("Half-rise of the effect of one head less that of the margin, in log(1 + step)", 1),
+    "twins.share": ("Largest shares of one head of the way to the counterfactual, %", 100),
+    "pairs.redundant": ("Pairs of heads, each prunable and both not: nats beyond the sum of both alone", 1),
+    "twins.largest": ("Largest share of one head of the way to the counterfactual, mean over seeds, %", 100),
+    "training.later": (
+        "Half-rise of one head's effect less that of the log-probability difference, in log(1 + step)",
+        1,
+    ),
 }
 """The title of the sentence on each endpoint, and the scale of its figures."""
 MEASURES = {
@@ -51,9 +54,9 @@ def lost(table: pd.DataFrame) -> list[str]:
         now = right + at["zero.accuracy"]["estimate"].loc[cell]
         return [
             f"Without {head}, {name} falls from {right:.1f} to {now:.1f} % of pairs: {said(told.loc[cell])} points of "
-            f"{MEASURES[told.loc[cell]['endpoint']]}, and {said(margin.loc[cell])} nats of margin."
+            f"{MEASURES[told.loc[cell]['endpoint']]}, and {said(margin.loc[cell])} nats of log-probability difference."
         ]
     losses = table[table["endpoint"] == "zero.loss"]
     changed = losses[losses["sure"]].sort_values("harm")
     words = f"{len(changed)} of {len(losses)} heads change the loss beyond chance, most "
-    return [f"{words}{row['head']}: {said(row)} nats a sentence." for _, row in changed.tail(1).iterrows()]
+    return [f"{words}{row['head']}: {said(row)} nats per sentence." for _, row in changed.tail(1).iterrows()]

@@ -6,6 +6,7 @@ and a note in Markdown, where {bleu} and {loss} are bounds.
 """
 
 import difflib
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 import pandas as pd
@@ -49,20 +51,23 @@ class HeadsPage:
     findings: tuple[str, ...]
 
 
-def run_page(results: Results, debug: bool = False) -> HeadsPage:
-    """The page of one run; debug: raise what fails, instead of a flag."""
+def run_page(results: Results, debug: bool = False, output: Path | None = None) -> HeadsPage:
+    """The page of one run; debug: raise what fails, instead of a flag. output: where it will be; None: RUN/heads."""
     rows, flags = run_rows(results, debug)
     table = shown(framed([*rows, *extra_rows(results.parts)]))
     source, target = results.languages
-    live = command_anywhere("export", "format=page", run=show(results.directory))
+    page, command = (
+        results.directory / "page.html",
+        command_anywhere("export", "format=page", run=show(results.directory)),
+    )
+    live = os.path.relpath(page, output or results.directory / "heads") if page.is_file() else ""
     about = f"{len(results.heads)} heads of {results.name}, {source} to {target}. {MEANING}"
     links = escaped(about)
-    links += (
-        f"\n\nSwitch heads off while the model translates, on a page that this command writes: `{live}`" * results.own
-    )
+    where = f"on [the page that runs the model]({live})" if live else f"on a page that this command writes: `{command}`"
+    links += f"\n\nSwitch heads off while the model translates, {where}" * results.own
     sections = list(of_files("run", named(table), vars(results.bounds), flags, debug))
     folded: list[Section] = []
-    for make, part in ((changed, "examples"), (attended, "attention")):
+    for make, part in ((partial(changed, live=live), "examples"), (attended, "attention")):
         if part in results.parts:
             folded += guarded(part, partial(make, results.parts[part]), flags, debug)
     sections += [Section("Sentences", tuple(folded))] if folded else []
@@ -198,15 +203,18 @@ VIEWS: dict[str, Callable[..., Any]] = {
 }
 
 
-def changed(examples: dict[str, np.ndarray]) -> Iterator[Section]:
-    """The first translations that change without each head, with the words that differ marked."""
+def changed(examples: dict[str, np.ndarray], live: str = "") -> Iterator[Section]:
+    """The first translations that change without each head, with the words that differ marked. live: the page that runs
+    the model, which each head links to."""
     cells = []
     for head, texts in zip(examples["head"].tolist(), examples["without"].tolist(), strict=True):
         others = [number for number, text in enumerate(texts) if text != examples["whole"][number]]
         for number in others[:MOST]:
             label, source = (str(examples[name][number]) for name in ("phenomenon", "source"))
             pair = map(Marked, marked(str(examples["whole"][number]), texts[number]))
-            cells.append([head, f"{len(others)} of {len(texts)}", label, source, *pair])
+            address = urlencode({"text": source, "off": head})
+            name = Marked(f"[{head}]({live}#{address})") if live else head
+            cells.append([name, f"{len(others)} of {len(texts)}", label, source, *pair])
     headers = ("head", "changed", "phenomenon", "source", "whole model", "without the head")
     text = markdown_table(headers, cells, range(6)) if cells else "No translation changes without a head."
     yield Section("Sentences that change without a head", (text,), folded=True)

@@ -281,12 +281,12 @@ def twins(analysis: Analysis, progress: Progress) -> Arrays:
 def lacks_twins(analysis: Analysis) -> str | None:
     """Why twins are not patched: no pair has a twin."""
     twinned = len(analysis.test.twinned)
-    return None if twinned else "needs sentences with twins, of the built-in corpus or of contrasts="
+    return None if twinned else "needs sentences with counterfactuals, of the built-in corpus or of contrasts="
 
 
 TWINS = Part(
     "twins",
-    "each head patched with its output for the twin",
+    "each head patched with its output for the counterfactual",
     twins,
     steps=lambda analysis: len(analysis.test.twinned),
     lacks=lacks_twins,

@@ -136,7 +136,7 @@ def prune_run(
         raise InputError(f"{show(directory)} is there already: move it away, or give another output=")
     provenance: dict[str, Any] = {"order": None}
     if ordered:
-        with progress_bar(f"order of cutting: {order}", None) as progress:
+        with progress_bar(f"pruning order: {order}", None) as progress:
             rows = run.data().one_way[split_of(order)]
             choice = choice_on(run, order, rows, order_sentences, gates, progress)
             gone = sorted(ORDERS[order](choice)[: len(heads) - left])
@@ -150,7 +150,7 @@ def prune_run(
         f"parameters: {parameters(run.model):,} before, {parameters(smaller.model):,} now",
     ]
     if run.config.model.get("kv_heads") and smaller.config.model.kv_heads is None:
-        lines.append("keys and values: a copy for each head, since layers keep different groups that share them")
+        lines.append("KV heads: a copy for each head, since layers keep different groups that share them")
     place = show(directory)
     lines += [f"run directory: {place}", f"next:  {command('evaluate', run=place)}"]
     lines += [f"       {command}" for command in trainings(run, smaller)]

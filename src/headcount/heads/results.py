@@ -12,7 +12,7 @@ from headcount.heads.statistics import Bounds, effect_table
 from headcount.report.runs import Unfinished
 from headcount.statistics.max_t import EffectTable
 
-SENTENCE, POINTS = "nats a sentence", "points"
+SENTENCE, POINTS = "nats per sentence", "points"
 """Units: of the loss of a reference and of the margin of a pair of translations; of accuracy."""
 
 

@@ -35,7 +35,7 @@ UNITS = {"accuracy": POINTS, "sensitivity": POINTS, "margin": SENTENCE, LOSS: SE
 UNITS |= {"interaction": SENTENCE}
 SHARES = ("accuracy", "sensitivity")  # of pairs, in %
 ROLE_UNITS = {"distance": "tokens", "entropy": "nats"}  # all others are shares
-CUTTING_UNITS = {"loss": "nats a token", "worst": "%", "bleu": "BLEU"}
+CUTTING_UNITS = {"loss": "nats per token", "worst": "%", "bleu": "BLEU"}
 CURVE_UNITS = {"accuracy": "%", "margin": SENTENCE, "effect": SENTENCE}
 BEST, FIRST = "best", "first of the last layer"
 TRANSLATES = "weight, before the word"  # the column of what `translate` writes
@@ -95,7 +95,7 @@ def of_shares(found: EffectTable, endpoint: str) -> Rows:
     """Shares of the way to the twin; clear: the interval excludes 0."""
     for at in np.ndindex(*found.estimate.shape):
         share, low, high = cell(at, found.estimate, found.low, found.high)
-        verdict = "clear" if low > 0 or high < 0 else "undecided"
+        verdict = "clear" if low > 0 or high < 0 else "inconclusive"
         yield Row(found.rows[at[0]], endpoint, found.columns[at[1]], share, low, high, verdict=verdict, unit="share")
 
 
@@ -185,9 +185,9 @@ def links(run: Results) -> Rows:
     """How much more often than all baselines a head follows a gold link, and the margin that its loss costs."""
     for each in run.claims():
         link = f"{each.relation}, {each.direction}"
-        verdict = "role" if each.claimed else "follows" if each.attends else "undecided"
+        verdict = "role" if each.claimed else "follows" if each.attends else "inconclusive"
         yield Row(each.head, "link.gain", link, each.gain, each.low, verdict=verdict, unit="share")
-        lost = "differs" if each.matters else "undecided"
+        lost = "differs" if each.matters else "inconclusive"
         if each.phenomenon:
             yield Row(each.head, "link.lost", each.phenomenon, each.relative, p=each.p, verdict=lost, unit="share")
 

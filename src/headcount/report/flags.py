@@ -7,7 +7,7 @@ from headcount.report.verdicts import deviations, listed, mean
 from headcount.statistics.comparison import Comparison
 
 CONSTANT = 0.01  # the relative difference at which a figure is not constant
-NOTHING = 10.0  # BLEU; below, translations are fragments whose gist is rarely right, and rows rank by how they fail
+NOTHING = 5.0  # BLEU; below, translations are fragments, and rows rank by how they fail
 UNLIKE = 10  # ratio of the largest to the smallest deviation between the runs of a row; above it, a warning
 
 
@@ -23,7 +23,7 @@ def flagged(sweep: Sweep) -> list[str]:
     seeds = {run.seed for run in runs}
     lacking = {row.label: sorted(seeds - {run.seed for run in row.runs}) for row in rows}
     if missing := [f"{label} lacks {', '.join(map(str, each))}" for label, each in lacking.items() if each]:
-        lines.append(f"Not every row has the same seeds: {'; '.join(missing)}.")
+        lines.append(f"Not every condition has the same seeds: {'; '.join(missing)}.")
     for path in sweep.design.constant:
         values = [row.figures(path) for row in rows]
         if sum(map(len, values)) < len(runs):
@@ -32,7 +32,7 @@ def flagged(sweep: Sweep) -> list[str]:
             means = listed([f"{mean(figures)} ({row.label})" for row, figures in zip(rows, values, strict=True)])
             lines.append(f"{path} should be constant, but is not: {means}.")
     if not all(rows[0].same_pieces(row) for row in rows):
-        lines.append("The rows have different vocabularies: losses are compared where they have the same one.")
+        lines.append("The conditions have different vocabularies: losses are compared where they have the same one.")
     for path in ("hardware", "train.precision", "versions"):
         if len(answers := answers_of(runs, path)) > 1:
             lines.append(f"The runs differ in their {path.rpartition('.')[2]}: {'; '.join(answers)}.")
@@ -45,8 +45,8 @@ def unlike(comparison: Comparison) -> list[str]:
     if spread is None or spread.alike or max(spread.variances) < UNLIKE**2 * min(spread.variances):
         return []
     return [
-        f"The runs of a row deviate by {deviations(comparison, 2)} BLEU. With few runs of rows so unlike, "
-        "more than 5 % of studies in which no row differs may claim a difference."
+        f"The runs of a condition deviate by {deviations(comparison, 2)} BLEU. With few runs of conditions so unlike, "
+        "more than 5 % of studies in which no condition differs may claim a difference."
     ]
 
 

@@ -76,7 +76,7 @@ def _named(
         alike = {(key_of(values[job]), seeds[job]) for job in told}
         if len(alike) == len({(key_of(values[job]), seeds[job], key_of(own)) for job, own in told.items()}):
             return {job: {varied: value} for job, value in values.items()}, design.label
-        notes.append(f"The runs vary more than {varied}, so each combination of settings is a row.")
+        notes.append(f"The runs vary more than {varied}, so each combination of settings is a condition.")
     return told, varying[0].rpartition(".")[2] if len(varying) == 1 else None
 
 
@@ -151,7 +151,7 @@ def tune(
     groups = grouped(runs, lambda run: run.key(run.settings.keys(), (*together, *of_seeds)))
     tried = [_tried(own, setting) for own in groups.values()]
     if all(len(lines) == 1 for lines, _ in tried):
-        raise InputError(f"tuned={setting}: no row has runs with two values of it, so there is nothing to choose")
+        raise InputError(f"tuned={setting}: no condition has runs with two values of it, so there is nothing to choose")
     chosen = {run.name for _, own in tried for run in own}
     lines = pd.concat([lines for lines, _ in tried], ignore_index=True)
     return [run for run in runs if run.name in chosen], lines, together

@@ -55,7 +55,7 @@ class Study:
         for name, rows in (named or {}).items():
             planned[name] = tuple(map(typed, rows)) if isinstance(rows, list) else ()
             if len(planned[name]) != 2 or len({*planned[name]} & {*labels}) != 2:
-                raise InputError(f"planned.{name}={typed(rows)}: must be two rows; the sweep has {'; '.join(labels)}")
+                raise InputError(f"planned.{name}={typed(rows)}: must be two conditions of {'; '.join(labels)}")
         return cls(sweep, bleu_endpoint(sweep, resamples), margins, planned)
 
     @property
@@ -69,7 +69,7 @@ class Study:
     @property
     def label(self) -> str:
         """What the rows are: the header above their labels."""
-        return self.sweep.design.label or "row"
+        return self.sweep.design.label or "condition"
 
     @cached_property
     def loss(self) -> Comparison | None:

@@ -1,4 +1,4 @@
-"""Verdicts on pairs of rows in words: differ, equal within a margin, or undecided; and numbers in cells of tables."""
+"""Verdicts on pairs of rows in words: differ, equal within a margin, inconclusive; and numbers in cells of tables."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from headcount.statistics.comparison import Comparison, Difference
 from headcount.statistics.planning import detectable
 
-ONE_SEED = "With one seed a row, this holds for these runs only; the spread between seeds is unknown."
+ONE_SEED = "With one seed per condition, this holds for these runs only; the spread between seeds is unknown."
 
 
 def quoted(label: str) -> str:
@@ -20,45 +20,46 @@ def listed(words: Sequence[str]) -> str:
 
 
 def pair_verdict(difference: Difference, labels: Sequence[str], within: float | None, higher: bool = True) -> str:
-    """Of a pair of rows, "4 > 1" if 4 is better, or that they are equal or undecided. within: the margin of equality.
-    higher: whether more is better."""
+    """Of a pair of rows, "4 > 1" if 4 is better, or that they are equal or inconclusive. within: the margin of
+    equality. higher: whether more is better."""
     if difference.differs:
         rows = (difference.first, difference.second)[:: 1 if (difference.value > 0) == higher else -1]
         small = f", by less than {within:g}" if within and difference.equal(within) else ""
         return " > ".join(labels[row] for row in rows) + small
-    return f"equal within {within:g}" if within and difference.equal(within) else "undecided"
+    return f"equal within {within:g}" if within and difference.equal(within) else "inconclusive"
 
 
 def tally(differences: Sequence[Difference], within: float) -> str:
     """How many pairs have each verdict."""
     found = [difference.verdict(within) for difference in differences]
-    count = {verdict: found.count(verdict) for verdict in ("differ", "equal", "undecided")}
-    return f"Pairs of rows: {', '.join(f'{number} {verdict}' for verdict, number in count.items())}."
+    count = {verdict: found.count(verdict) for verdict in ("differ", "equal", "inconclusive")}
+    return f"Pairs of conditions: {', '.join(f'{number} {verdict}' for verdict, number in count.items())}."
 
 
 def summary(comparison: Comparison, labels: Sequence[str], measure: str, within: float) -> str:
-    """The row with the highest mean and its verdict against each other row; only how many pairs differ where none of
-    them has that row. measure: such as test BLEU."""
+    """The row with the highest mean and its verdict against each other row; where it differs from none, no row is
+    named, and all pairs are counted. measure: such as test BLEU."""
     if len(labels) < 2:
-        return "There is a single row, so there is nothing to compare."
+        return "There is a single condition, so there is nothing to compare."
     best = max(range(len(labels)), key=comparison.means.__getitem__)
-    others: dict[str, list[str]] = {"differ": [], "equal": [], "undecided": []}
+    others: dict[str, list[str]] = {"differ": [], "equal": [], "inconclusive": []}
     for pair in comparison.differences:
         if best in (pair.first, pair.second):
             others[pair.verdict(within)].append(quoted(labels[pair.first + pair.second - best]))
     name, mean = quoted(labels[best]), f"{comparison.means[best]:.1f}"
     if not comparison.differences:
-        return f"{name} has the highest {measure}, {mean}. With one seed a row and no text, its error is unknown."
+        return f"Inconclusive: with one seed each and no text, the error of {measure} is unknown."
     if others["differ"]:
         text = [f"{name} has the highest {measure}, {mean}, and is above {listed(others['differ'])}."]
         if others["equal"]:
             text.append(f"Equal within {within:g} BLEU: {listed(others['equal'])}.")
-        if others["undecided"]:
-            text.append(f"Undecided: {listed(others['undecided'])}.")
-    elif any(pair.differs for pair in comparison.differences):
-        text = [f"The row with the highest {measure} differs from no other.", tally(comparison.differences, within)]
+        if others["inconclusive"]:
+            text.append(f"Inconclusive: {listed(others['inconclusive'])}.")
     else:
-        text = [f"No two rows differ in {measure}.", tally(comparison.differences, within)]
+        some = any(pair.differs for pair in comparison.differences)
+        found = "the condition with the highest {} differs from no other" if some else "no two conditions differ in {}"
+        kind = "Inconclusive" if others["inconclusive"] else "Equal"
+        text = [f"{kind}: {found.format(measure)}.", tally(comparison.differences, within)]
     return " ".join([*text, *([] if comparison.spread else [ONE_SEED])])
 
 

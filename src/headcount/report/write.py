@@ -83,7 +83,7 @@ def make_page(study: Study, debug: bool = False) -> Page:
     verdict = summary(endpoint.comparison, study.labels, endpoint.name, study.margins.bleu)
     if (best := max(score for row in study.rows for score in row.figures("test.bleu"))) < NOTHING:
         verdict = (
-            f"No run has learnt to translate: the highest test BLEU is {best:.1f}, and nothing is said of the rows."
+            f"No run has learnt to translate: the highest test BLEU is {best:.1f}. Nothing is said of the conditions."
         )
     return Page(
         title=sweep.design.title or f"Runs in {sweep.directory.name}",

@@ -18,7 +18,7 @@ HIDDEN, TRIGRAM = "hidden", "trigram"
 DECIDES = 75.0  # percent: above, the target alone decides
 MARK = " (target decides)"  # at a phenomenon, on pages
 MEANING = """\
-accuracy: pairs, in percent, of which the right translation is more probable; by token: its mean log-probability a
+accuracy: pairs, in percent, of which the right translation is more probable; by token: its mean log-probability per
 token is greater, which does not favour the shorter one. Chance is 50. margin: mean of log p(right) - log p(wrong), in
 nats. floor: the same accuracies without the source, by a trigram model (interpolated Kneser-Ney) of the run's training
 text and by the run itself with an empty source. Where one is above 75, the target alone decides: these pairs do not

@@ -37,7 +37,7 @@ from scipy import stats
 from headcount.statistics.bootstrap import Floats
 from headcount.statistics.variances import Spread, moderated, moderated_pairs
 
-Verdict = Literal["differ", "equal", "undecided"]
+Verdict = Literal["differ", "equal", "inconclusive"]
 
 ERROR = 0.05  # 1 - coverage of intervals, and the probability of a false alarm anywhere in a family
 NORMAL_DF = 1e4  # degrees of freedom at which t is as good as normal
@@ -153,7 +153,7 @@ class Difference:
 
     def verdict(self, within: float) -> Verdict:
         """Rows that differ by less than the margin still differ."""
-        return "differ" if self.differs else "equal" if self.equal(within) else "undecided"
+        return "differ" if self.differs else "equal" if self.equal(within) else "inconclusive"
 
     def _corrected(self, distance: float) -> float:
         if self.deviation == 0:

@@ -44,7 +44,7 @@ class EffectTable:
 
     estimate: mean difference to the whole model; low, high: its simultaneous interval; p: step-down p-value. verdict:
     "differs" (p within the error), "non-inferior" (the harm is below the bound of the column at the worse end of the
-    interval) or "undecided". harmless: the condition of "non-inferior" alone, which small effects that differ fulfil
+    interval) or "inconclusive". harmless: the condition of "non-inferior" alone, which small effects that differ fulfil
     too. whole, units [column]: the mean of the whole model, the number of sentences or pairs. worse [column]: +1 where
     a rise is harm, -1 where a fall is.
     """
@@ -87,7 +87,7 @@ def compared(
     half = as_student(critical, free) * errors
     worse = np.array([column.worse for column in columns])
     harmless = estimate * worse + half < np.array([column.harmless for column in columns])
-    verdict = np.where(p <= error, "differs", np.where(harmless, "non-inferior", "undecided"))
+    verdict = np.where(p <= error, "differs", np.where(harmless, "non-inferior", "inconclusive"))
     titles, whole = tuple(column.name for column in columns), np.array([column.whole for column in columns])
     low, high = estimate - half, estimate + half
     return EffectTable(tuple(names), titles, estimate, low, high, p, verdict, harmless, whole, units, worse)

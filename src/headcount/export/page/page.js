@@ -13,14 +13,17 @@ class Page {
     this.run = new Run(data);
     this.off = new Set();
     this.cells = new Map(); // of each head, by its name
-    for (const id of ["text", "examples", "reference", "translation", "without", "on", "heads", "caption", "map"]) {
+    const ids = ["text", "examples", "reference", "translation", "without", "on", "every", "heads", "caption", "map"];
+    for (const id of ids) {
       this[id] = document.getElementById(id);
     }
     const { encoder, decoder } = this.run.model, parts = [...encoder, ...decoder].map((layer) => layer.self);
     this.heads.append(...[...parts, ...decoder.map((layer) => layer.cross)].map((part) => this.layer(part)));
-    const label = ({ phenomenon, source }) => (phenomenon ? `${phenomenon}: ${source}` : source);
-    this.examples.append(...data.examples.map((example) => element("option", {}, label(example))));
-    this.examples.onchange = () => this.translate(data.examples[this.examples.selectedIndex]);
+    const label = ({ phenomenon, source, head }) =>
+      `${phenomenon ? `${phenomenon}: ` : ""}${source}${head ? ` (try ${head})` : ""}`;
+    this.known = data.examples;
+    this.examples.append(...this.known.map((example) => element("option", {}, label(example))));
+    this.examples.onchange = () => this.translate(this.known[this.examples.selectedIndex]);
     this.text.oninput = () => {
       clearTimeout(this.later);
       this.later = setTimeout(() => this.translate({ source: this.text.value }), 150);
@@ -29,8 +32,18 @@ class Page {
       this.off.clear();
       this.show();
     };
+    this.every.onclick = () => this.tryEvery();
     this.chosen = [...this.cells.keys()].at(-1);
-    this.translate(data.examples[0] ?? { source: "" });
+    this.open();
+    window.onhashchange = () => this.open();
+  }
+
+  // Show the sentence and switch off the heads that the address names, as in #text=Hello.&off=cross2.1,cross2.2
+  open() {
+    const given = new URLSearchParams(location.hash.slice(1)), text = given.get("text");
+    this.off = new Set((given.get("off") ?? "").split(",").filter((name) => this.cells.has(name)));
+    const named = this.known.find(({ source }) => source === text);
+    this.translate(named ?? (text === null ? (this.known[0] ?? { source: "" }) : { source: text }));
   }
 
   // A row of heads: of each its map, which chooses it, and a tick, which switches it off.
@@ -47,7 +60,7 @@ class Page {
         this.show();
       };
       const cell = element("span", { className: "head" }, choose, element("label", { title: head }, tick, number + 1));
-      this.cells.set(head, { cell, map, tick });
+      this.cells.set(head, { cell, choose, map, tick });
       return cell;
     });
     return element("div", {}, element("span", { className: "layer" }, name), ...cells);
@@ -59,10 +72,16 @@ class Page {
     if (this.text.value !== source) this.text.value = source;
     this.reference.textContent = [target && `Reference: ${target}`, contrast && `Wrong: ${contrast}`].join("\n");
     Object.assign(this, { example, source: this.run.source.encode(source) });
+    this.examples.selectedIndex = this.known.indexOf(example);
+    if (example.head) this.chosen = example.head;
+    for (const [name, { cell }] of this.cells) {
+      cell.classList.toggle("named", name === example.head);
+      this.colour(name, 0, `attention of ${name}`);
+    }
     this.whole = null;
     if (this.source.length && this.source.length <= longest) this.whole = this.run.greedy(this.source, new Set());
     this.show();
-    if (this.source.length > longest) this.translation.append(`${this.source.length} pieces; at most ${longest}`);
+    if (this.source.length > longest) this.translation.append(`${this.source.length} subwords; at most ${longest}`);
   }
 
   show() {
@@ -76,13 +95,33 @@ class Page {
       drawSmall(map, this.weights(name));
     }
     this.drawMap();
+    const address = new URLSearchParams({ text: this.text.value, off: off.join(",") });
+    history.replaceState(null, "", `#${address}`);
+  }
+
+  // Each head off alone, one after another; the colour of its cell is the change of what `preferred` gives.
+  async tryEvery() {
+    const { example } = this, whole = this.whole && this.preferred(new Set());
+    for (const name of this.whole ? this.cells.keys() : []) {
+      await new Promise((done) => setTimeout(done)); // the browser draws, and answers
+      if (this.example !== example) return;
+      const change = this.preferred(new Set([name])) - whole;
+      this.colour(name, change, `${name} off: ${change.toFixed(2)}`);
+    }
+  }
+
+  colour(name, change, title) {
+    const { choose } = this.cells.get(name);
+    choose.title = title;
+    choose.style.setProperty("--change", Math.tanh(Math.abs(change) / 2));
+    choose.classList.toggle("better", change > 0);
   }
 
   lines(label, { tokens, score }, off) {
     return [
       element("div", { className: "soft" }, label),
       element("div", { className: "translation" }, this.run.target.decode(tokens)),
-      element("div", { className: "soft" }, `log p ${score.toFixed(2)}${this.margin(off)}`),
+      element("div", { className: "soft" }, `log p ${score.toFixed(2)}${this.difference(off)}`),
     ];
   }
 
@@ -92,11 +131,16 @@ class Page {
     return [...this.lines(`Without ${off.join(", ")}`, this.now, this.off), element("div", { className: "soft" }, text)];
   }
 
-  // log p of the right translation of an example, less that of the wrong one.
-  margin(off) {
-    const { target, contrast } = this.example;
-    const score = (text) => this.run.logProb(this.source, off, this.run.target.encode(text));
-    return contrast ? `; right against wrong ${(score(target) - score(contrast)).toFixed(2)}` : "";
+  difference(off) {
+    return this.example.contrast ? `; log-probability difference ${this.preferred(off).toFixed(2)}` : "";
+  }
+
+  // log p of the right translation of an example less that of the wrong one; without a wrong one, log p of the
+  // translation by all heads.
+  preferred(off) {
+    const { target, contrast } = this.example, score = (tokens) => this.run.logProb(this.source, off, tokens);
+    if (!contrast) return score(this.whole.tokens);
+    return score(this.run.target.encode(target)) - score(this.run.target.encode(contrast));
   }
 
   // The attention weights of a head [query][key].
@@ -105,7 +149,7 @@ class Page {
     return this.now?.maps[layer]?.[head - 1] ?? [];
   }
 
-  // Pieces of the rows and of the columns of a head's weights.
+  // Subwords of the rows and of the columns of a head's weights.
   sides(name) {
     const { run, source, now } = this;
     const read = [...source, EOS].map((token) => run.source.pieces[token]);

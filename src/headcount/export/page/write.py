@@ -16,6 +16,7 @@ from headcount.data.tokenizer import Tokenizer
 from headcount.errors import InputError
 from headcount.evaluation.contrastive import read_all_contrasts
 from headcount.export.limits import kinds
+from headcount.heads.interface import Heads
 from headcount.model.attention import ScaledDotProduct
 from headcount.model.multi_head import MultiHeadAttention
 from headcount.model.positions import Rotation
@@ -25,6 +26,7 @@ from headcount.run.written import parameters
 
 SCRIPTS = ("tokenizer.js", "model.js", "page.js")
 COLUMNS = ("source", "target", "phenomenon", "contrast")
+CANDIDATES = 24  # shortest sentences of a phenomenon, among which examples that one head decides are looked for
 
 
 def page(run: Run, weights: str, examples: int, contrasts: str | list[str] | None = None) -> str:
@@ -70,22 +72,48 @@ def content(run: Run, weights: str, examples: list[dict[str, str]]) -> dict[str,
 
 
 def example_sentences(run: Run, each: int, pairs: Mapping[str, Dataset]) -> list[dict[str, str]]:
-    """Sentences of the test set, and of files of contrastive pairs, with their translations: `each` of each phenomenon,
-    evenly spread, with its wrong translation; of a corpus without phenomena, `each` in all."""
+    """Sentences of the test set, and of files of contrastive pairs, with their translations, see `chosen_sentences`."""
     try:
         rows = run.data().data["test"]
     except InputError as error:
         raise InputError(f"{error}; or set examples=0 for a page without examples") from error
-    return [sentence for table in (rows, *pairs.values()) for sentence in spread_sentences(table, each)]
+    return [sentence for table in (rows, *pairs.values()) for sentence in chosen_sentences(run, table, each)]
 
 
-def spread_sentences(rows: Dataset, each: int) -> list[dict[str, str]]:
-    """`each` rows of each phenomenon, evenly spread, as `example_sentences` gives them."""
+def chosen_sentences(run: Run, rows: Dataset, each: int) -> list[dict[str, str]]:
+    """`each` rows of each phenomenon, or of all without phenomena: first those that one head decides, see `decided`,
+    with the name of that head; then others, evenly spread."""
     columns = [name for name in COLUMNS if name in rows.features]
     labels = np.array(rows["phenomenon"] if "phenomenon" in columns else [""] * len(rows))
-    groups = [np.flatnonzero(labels == name) for name in np.unique(labels)]
-    picked = [row for group in groups for row in group[:: len(group) // each or 1][:each].tolist()]
-    return [{column: str(rows[row][column]) for column in columns} for row in picked]
+    by_length = np.argsort([len(text) for text in rows["source"]], kind="stable")
+    found: list[dict[str, str]] = []
+    for name in np.unique(labels):
+        group = np.flatnonzero(labels == name)
+        short = by_length[labels[by_length] == name][:CANDIDATES]
+        heads = decided(run, rows, short) if "contrast" in columns else {}
+        for row in [*dict.fromkeys([*heads, *group[:: len(group) // each or 1].tolist()])][:each]:
+            texts = {column: str(rows[row][column]) for column in columns}
+            found.append(texts | ({"head": heads[row]} if row in heads else {}))
+    return found
+
+
+def decided(run: Run, rows: Dataset, numbers: np.ndarray) -> dict[int, str]:
+    """Of these rows, those whose right translation the model prefers, and without a single head the wrong one: row to
+    head, the clearest first (by the smaller of both differences of log-probability)."""
+    table, heads = rows.select(numbers), Heads(run.model)
+    sources, right, wrong = (list(table[name]) for name in ("source", "target", "contrast"))
+
+    def differences() -> np.ndarray:
+        return np.subtract(run.scorer.score(sources, right)[0], run.scorer.score(sources, wrong)[0])
+
+    whole, without = differences(), np.zeros((len(heads), len(numbers)))
+    for number in range(len(heads)):
+        with heads.off(number):
+            without[number] = differences()
+    clear = np.minimum(whole, -without)
+    best = clear.max(axis=0, initial=0)
+    order = [place for place in np.argsort(-best, kind="stable") if best[place] > 0]
+    return {int(numbers[place]): str(heads.names[clear[:, place].argmax()]) for place in order}
 
 
 class Tensors:

@@ -22,7 +22,7 @@ from headcount.statistics.comparison import ERROR, Comparison, compare
 ALL = "mean of all"  # phenomena
 NOTE = (
     "In percent: how often the right translation is more probable than the wrong one; chance is 50 %. Verdicts are "
-    "secondary, and hold for all pairs of rows ({method}) in all phenomena and grades at once (Bonferroni), over "
+    "secondary, and hold for all pairs of conditions ({method}) in all phenomena and grades at once (Bonferroni), over "
     "{over}; the means over phenomena are a separate family."
 )
 
@@ -57,7 +57,7 @@ def contrastive(study: Study) -> Section | None:
     over = "seeds and corpora" if study.sweep.corpora else "seeds, on these sentences"
     note = NOTE.format(over=over, method=method(cells[0].comparison))
     pairs = [pair for cell in cells for pair in cell.comparison.differences]
-    note += f" {tally(pairs, within)}" if pairs else " With one seed a row, it is unknown which of these differ."
+    note += f" {tally(pairs, within)}" if pairs else " With one seed per condition, it is unknown which differ."
     return Section(
         "Contrastive accuracy",
         (note, view, markdown_table(("phenomenon", "grade", *labels, "differ"), shown, words=(0, 1, len(labels) + 2))),

@@ -31,11 +31,11 @@ def effects(study: Study) -> Section | None:
     ]
     seeds = "seeds, each with a corpus of its own" if study.sweep.blocks else "seeds and sentences"
     text = (
-        f"Two values of a setting by {study.endpoint.name}, each averaged over all rows that have it. The last column "
-        "has the differences of single rows with the same other settings: where these lie far apart, the effect may "
-        f"depend on the other settings. Intervals are over {seeds}, and hold for all lines at once (Bonferroni)."
+        f"Two values of a setting by {study.endpoint.name}, each averaged over all conditions that have it. The last "
+        "column has the differences of single conditions with the same other settings: where these lie far apart, the "
+        f"effect may depend on the other settings. Intervals are over {seeds}, for all lines at once (Bonferroni)."
     )
-    headers = ("setting", "values", "verdict", "difference", "95 % interval", "p", "between single rows")
+    headers = ("setting", "values", "verdict", "difference", "95 % interval", "p", "between single conditions")
     return Section("Effect of each setting", (text, markdown_table(headers, cells, words=(0, 1, 2))))
 
 

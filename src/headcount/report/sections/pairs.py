@@ -10,7 +10,7 @@ from headcount.statistics.comparison import Comparison
 from headcount.statistics.planned import by_one_variance, planned
 
 ONE_VARIANCE = (
-    "The column p decides; p (one variance) is for comparison, by one variance of seeds for all rows, and one of "
+    "The column p decides; p (one variance) is for comparison, by one variance of seeds for all conditions, and one of "
     "sentences for all pairs."
 )
 
@@ -31,7 +31,7 @@ def contrasts(study: Study) -> Section | None:
         f"Named before the runs. By {study.endpoint.name}; intervals hold for all planned contrasts at once "
         "(Bonferroni), p-values are by Holm's method."
     )
-    headers = ("contrast", "rows", "difference", "95 % interval", "p", "p (one variance)")
+    headers = ("contrast", "conditions", "difference", "95 % interval", "p", "p (one variance)")
     return Section("Planned contrasts", (note, markdown_table(headers, cells, words=(0, 1), note=ONE_VARIANCE)))
 
 
@@ -41,15 +41,15 @@ def pairs(study: Study) -> Section | None:
         return None
     ends = {"low": "low", "high": "high", "colour": "kind", "choose": "measure"}
     chart = forest(pair_lines(study), label="pair", value="difference", at=0, hover=("verdict",), **ends)
-    view = View("differences", f"differences of every pair of rows by {study.endpoint.name}", chart)
+    view = View("differences", f"differences of every pair of conditions by {study.endpoint.name}", chart)
     note = f"{_over(study.endpoint)} {tally(bleu.differences, margins.bleu)} {power(bleu)}"
     blocks: list[str | View] = [view, note.rstrip(), _table(study, bleu, margins.bleu, 2)]
     if loss is not None and loss.differences:
         over = "seeds and corpora" if study.sweep.corpora else "seeds alone, on these sentences"
         deviation = f"deviation {deviations(loss, 4)} from run to run"
-        text = f"By validation loss, in nats a token, over {over} ({method(loss)}; {deviation})."
+        text = f"By validation loss, in nats per token, over {over} ({method(loss)}; {deviation})."
         blocks += [f"{text} {tally(loss.differences, margins.loss)}", _table(study, loss, margins.loss, 4, False)]
-    return Section("Every pair of rows", (*blocks, ONE_VARIANCE))
+    return Section("Every pair of conditions", (*blocks, ONE_VARIANCE))
 
 
 def method(comparison: Comparison) -> str:
@@ -85,7 +85,7 @@ def _over(endpoint: Endpoint) -> str:
         own = f" and {endpoint.sentences:,} held-out sentences" if endpoint.sentences else ""
         corpora = f", each with a corpus{own} of its own" if endpoint.corpora > 1 else ""
         if endpoint.corpora > 1 and bleu.whole is bleu.spread:
-            corpora += ", whose effect on all rows is included, since a row lacks a corpus"
+            corpora += ", whose effect on all conditions is included, since a condition lacks a corpus"
         sources.append(f"seeds{corpora} (deviation {deviations(bleu, 2)} BLEU from run to run)")
     if bleu.interaction:
         sources.append(f"the draw of {endpoint.sentences:,} sentences (bootstrap)")

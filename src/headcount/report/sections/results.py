@@ -3,7 +3,6 @@
 import pandas as pd
 import yaml
 
-from headcount.evaluation.likelihood import perplexity
 from headcount.evaluation.metrics import METRICS
 from headcount.report.flags import answers_of
 from headcount.report.measures import measures, row_lines
@@ -16,37 +15,34 @@ from headcount.settings import typed
 COSTS = {  # header: figure
     "parameters": "parameters",
     "operations/token": "operations_per_token",
-    "tokens/s": "train.tokens_per_second",
     "seconds": "train.seconds",
 }
 FACTS = {"precision": "train.precision", "hardware": "hardware", "versions": "versions", "search": "test.search"}
 CURVES = {"validation loss": "valid/loss", "validation BLEU, greedy": "valid/bleu"}  # columns of the log
-CURVES_NOTE = "The mean of each row, in the band from its lowest to its highest run. A click in the legend picks rows."
+CURVES_NOTE = (
+    "The mean of each condition, in the band from its lowest to its highest run. A click in the legend picks some."
+)
 TUNING_NOTE = (
-    "Mean validation loss, in nats, over the seeds that all values of the row have. The runs with the lowest loss "
-    "are the row; the others are left out. The intervals do not allow for this choice, which the sentences of "
-    "validation made. Beyond the smallest or the largest value tried, a better one may lie."
+    "Mean validation loss, in nats, over the seeds that all values of the condition have. The runs with the lowest "
+    "loss are the condition; the others are left out. The intervals do not allow for this choice, which the sentences "
+    "of validation made. Beyond the smallest or the largest value tried, a better one may lie."
 )
 
 
 def results(study: Study) -> Section:
-    endpoint, rows, loss = study.endpoint, study.rows, study.loss
+    endpoint, rows = study.endpoint, study.rows
     where = "each on a corpus of its own" if endpoint.corpora > 1 else "on these sentences"
     note = (
-        f"Means over seeds ± half a 95 % interval (Student's t, {where}; not for comparing rows)."
+        f"Means over seeds ± half a 95 % interval (Student's t, {where}; not for comparing conditions)."
         if endpoint.comparison.spread
-        else "One seed a row, so the spread between seeds is unknown."
+        else "One seed per condition, so the spread between seeds is unknown."
     )
-    note += f" The primary endpoint is {endpoint.name}; all other figures are secondary."
-    note += " Length ratio: tokens of the translations of test per token of the references."
+    note += f" The primary endpoint is {endpoint.name}; all other figures are secondary, see results.csv."
     columns = {
         study.label: study.labels,
         endpoint.name: scores(endpoint.comparison),
         "seeds": [" ".join(str(run.seed) for run in row.runs) for row in rows],
         **{header: [mean(row.figures(path)) for row in rows] for header, path in COSTS.items()},
-        "length ratio": [mean(row.figures("test.length_ratio"), 3) for row in rows],
-        "valid. loss": scores(loss, 3) if loss else ["–"] * len(rows),
-        "valid. perplexity": [f"{perplexity(value):.3f}" for value in loss.means] if loss else ["–"] * len(rows),
     }
     table = markdown_table([*columns], [*zip(*columns.values(), strict=True)], words=(0, 2))
     signature = study.sweep.runs[0].figure("test.signature")
@@ -73,34 +69,34 @@ def quality(study: Study) -> Section:
     digits = [4 if "loss" in measure.name or measure.comparison.means[0] < 2 else 2 for measure in known]
     cells = [(each.name, *scores(each.comparison, places)) for each, places in zip(known, digits, strict=True)]
     interval = ", with the 95 % interval over seeds" if study.endpoint.comparison.spread else ""
-    note = f"Means of rows{interval}. BLEU of N tokens: of the sentences whose references have that many."
+    note = f"Means of conditions{interval}. BLEU of N tokens: of the sentences whose references have that many."
     view = View("quality", f"{study.endpoint.name} by {study.label}", chart)
     return Section("Quality", (note, view, markdown_table(("", *study.labels), cells)))
 
 
 def curves(study: Study) -> Section | None:
     """Validation loss and BLEU over steps."""
-    logs = [run.curves.assign(row=row.label) for row in study.rows for run in row.runs if "step" in run.curves]
+    logs = [run.curves.assign(condition=row.label) for row in study.rows for run in row.runs if "step" in run.curves]
     if not logs:
         return None
-    log = pd.concat(logs).reindex(columns=["row", "step", *CURVES.values()]).set_axis(["row", "step", *CURVES], axis=1)
-    points = log.assign(step=log["step"] + 1).melt(["row", "step"], var_name="measure").dropna()
-    table = points.groupby(["measure", "row", "step"], sort=False)["value"].agg(["mean", "min", "max", "count"])
+    log = pd.concat(logs).reindex(columns=["condition", "step", *CURVES.values()])
+    log = log.set_axis(["condition", "step", *CURVES], axis=1).assign(step=log["step"] + 1)
+    points = log.melt(["condition", "step"], var_name="measure").dropna()
+    table = points.groupby(["measure", "condition", "step"], sort=False)["value"].agg(["mean", "min", "max", "count"])
     table = table.reset_index().sort_values("step", kind="stable")
-    table = table[table["count"] == table.groupby(["measure", "row"])["count"].transform("max")]
-    chart = curve(table, x="step", y="mean", colour="row", low="min", high="max", choose="measure")
+    table = table[table["count"] == table.groupby(["measure", "condition"])["count"].transform("max")]
+    chart = curve(table, x="step", y="mean", colour="condition", low="min", high="max", choose="measure")
     return Section("Learning curves", (CURVES_NOTE, View("curves", "validation loss and BLEU over steps", chart)))
 
 
 def runs(study: Study) -> Section:
-    """Every run, and its figure by every measure."""
-    known = measures(study)
+    """Every run, and its score."""
     cells = [
-        (run.name, row.label, str(run.seed), *(f"{measure.scores[index][place]:.5g}" for measure in known))
-        for index, row in enumerate(study.rows)
-        for place, run in enumerate(row.runs)
+        (run.name, row.label, str(run.seed), f"{score:.5g}")
+        for row, own in zip(study.rows, study.endpoint.scores, strict=True)
+        for run, score in zip(row.runs, own, strict=True)
     ]
-    headers = ("run", study.label, "seed", *(measure.name for measure in known))
+    headers = ("run", study.label, "seed", study.endpoint.name)
     return Section("Every run", (markdown_table(headers, cells, words=(0, 1)),))
 
 
