@@ -170,7 +170,7 @@ def test_every_head_is_tried_alone(run, tmp_path):
 
 
 @pytest.mark.medium
-def test_examples_are_first_those_that_one_head_decides(run):
+def test_examples_are_those_that_one_head_decides(run):
     run = with_model(run, random_model(run.tokenizer.vocab_size, num_heads=4))
     words = ["der", "Hund", "sieht", "den", "Kater"]
     targets = [(" ".join(words), " ".join(words[place:] + words[:place])) for place in (1, 2, 3, 4)]
@@ -178,16 +178,14 @@ def test_examples_are_first_those_that_one_head_decides(run):
     columns = ("source", "target", "contrast", "phenomenon")
     rows = Dataset.from_list([dict(zip(columns, (*pair, "order"), strict=True)) for pair in pairs])
     found = chosen_sentences(run, rows, 10)
-    heads = [each.get("head") for each in found]
-    assert heads[0] is not None
-    assert len(found) == 10
-    assert heads == sorted(heads, key=lambda head: head is None)
+    assert 0 < len(found) <= 10
     for each in found:
-        if head := each.get("head"):
-            for off, right in (({}, True), ({head: 0.0}, False)):
-                with Heads(run.model).gated(off):
-                    scores = run.scorer.score([each["source"]] * 2, [each["target"], each["contrast"]])[0]
-                assert (scores[0] > scores[1]) == right
+        for off, right in (({}, True), ({each["head"]: 0.0}, False)):
+            with Heads(run.model).gated(off):
+                scores = run.scorer.score([each["source"]] * 2, [each["target"], each["contrast"]])[0]
+            assert (scores[0] > scores[1]) == right
+    same = rows.map(lambda row: {"contrast": row["target"]})  # which no head decides
+    assert [each.get("head") for each in chosen_sentences(run, same, 3)] == [None] * 3
 
 
 def test_shared_weights_are_kept_once():

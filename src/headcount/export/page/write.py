@@ -12,11 +12,14 @@ from datasets import Dataset
 from sentencepiece import sentencepiece_model_pb2
 from torch import Tensor, nn
 
+from headcount.data.batches import Sentences
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import InputError
 from headcount.evaluation.contrastive import read_all_contrasts
 from headcount.export.limits import kinds
+from headcount.heads.ablation import without_each
 from headcount.heads.interface import Heads
+from headcount.heads.likelihood import token_log_probs
 from headcount.model.attention import ScaledDotProduct
 from headcount.model.multi_head import MultiHeadAttention
 from headcount.model.positions import Rotation
@@ -26,7 +29,7 @@ from headcount.run.written import parameters
 
 SCRIPTS = ("tokenizer.js", "model.js", "page.js")
 COLUMNS = ("source", "target", "phenomenon", "contrast")
-CANDIDATES = 24  # shortest sentences of a phenomenon, among which examples that one head decides are looked for
+CANDIDATES = 60  # shortest sentences of a phenomenon, among which examples that one head decides are looked for
 
 
 def page(run: Run, weights: str, examples: int, contrasts: str | list[str] | None = None) -> str:
@@ -81,39 +84,40 @@ def example_sentences(run: Run, each: int, pairs: Mapping[str, Dataset]) -> list
 
 
 def chosen_sentences(run: Run, rows: Dataset, each: int) -> list[dict[str, str]]:
-    """`each` rows of each phenomenon, or of all without phenomena: first those that one head decides, see `decided`,
-    with the name of that head; then others, evenly spread."""
+    """At most `each` rows of each phenomenon, or of all without phenomena: those that one head decides, see `decided`,
+    with the name of that head, the phenomenon with the clearest one first; where no head does, others evenly spread."""
     columns = [name for name in COLUMNS if name in rows.features]
     labels = np.array(rows["phenomenon"] if "phenomenon" in columns else [""] * len(rows))
     by_length = np.argsort([len(text) for text in rows["source"]], kind="stable")
-    found: list[dict[str, str]] = []
+    groups: list[tuple[float, list[dict[str, str]]]] = []
     for name in np.unique(labels):
         group = np.flatnonzero(labels == name)
         short = by_length[labels[by_length] == name][:CANDIDATES]
-        heads = decided(run, rows, short) if "contrast" in columns else {}
-        for row in [*dict.fromkeys([*heads, *group[:: len(group) // each or 1].tolist()])][:each]:
-            texts = {column: str(rows[row][column]) for column in columns}
-            found.append(texts | ({"head": heads[row]} if row in heads else {}))
-    return found
+        heads = decided(run, rows, short)[:each] if "contrast" in columns else []
+        spread = [(row, "", 0.0) for row in group[:: len(group) // each or 1][:each].tolist()]
+        chosen = heads or spread
+        texts = [{column: str(rows[row][column]) for column in columns} for row, _, _ in chosen]
+        named = [text | ({"head": head} if head else {}) for text, (_, head, _) in zip(texts, chosen, strict=True)]
+        groups.append((chosen[0][2], named))
+    return [text for _, named in sorted(groups, key=lambda group: -group[0]) for text in named]
 
 
-def decided(run: Run, rows: Dataset, numbers: np.ndarray) -> dict[int, str]:
-    """Of these rows, those whose right translation the model prefers, and without a single head the wrong one: row to
-    head, the clearest first (by the smaller of both differences of log-probability)."""
+def decided(run: Run, rows: Dataset, numbers: np.ndarray) -> list[tuple[int, str, float]]:
+    """Of these rows, those whose right translation the model prefers, and without a single head the wrong one: the row,
+    the head, and the smaller of both differences of log-probability in nats, by which the clearest is first."""
     table, heads = rows.select(numbers), Heads(run.model)
-    sources, right, wrong = (list(table[name]) for name in ("source", "target", "contrast"))
-
-    def differences() -> np.ndarray:
-        return np.subtract(run.scorer.score(sources, right)[0], run.scorer.score(sources, wrong)[0])
-
-    whole, without = differences(), np.zeros((len(heads), len(numbers)))
-    for number in range(len(heads)):
-        with heads.off(number):
-            without[number] = differences()
-    clear = np.minimum(whole, -without)
+    source = Sentences.of(run.translator.encode(list(table["source"])))
+    right, wrong = (
+        token_log_probs(
+            heads, source, Sentences.of(run.tokenizer.target.encode(list(table[name]))), without_each(heads)
+        )
+        for name in ("target", "contrast")
+    )
+    whole, *without = right.sums - wrong.sums
+    clear = np.minimum(whole, -np.array(without))
     best = clear.max(axis=0, initial=0)
     order = [place for place in np.argsort(-best, kind="stable") if best[place] > 0]
-    return {int(numbers[place]): str(heads.names[clear[:, place].argmax()]) for place in order}
+    return [(int(numbers[place]), str(heads.names[clear[:, place].argmax()]), float(best[place])) for place in order]
 
 
 class Tensors:
