@@ -3,6 +3,7 @@
 import pandas as pd
 
 from headcount.heads.table import WHOLE
+from headcount.report.rows import ALL_RUNS
 
 MOST = 3  # figures of a sentence
 TESTED = {
@@ -29,7 +30,10 @@ def findings(table: pd.DataFrame, label: str = "") -> tuple[str, ...]:
     for endpoint, (title, scale) in TESTED.items():
         found = table[(table["endpoint"] == endpoint) & table["sure"] & (table["level"] != "layer")]
         found = found.loc[found["estimate"].abs().sort_values(ascending=False, kind="stable").index].head(MOST)
-        each = [f"{label}{row['head']}, {row['column']}: {said(row, scale)}" for _, row in found.iterrows()]
+        named = found["head"].map(lambda head: "" if head == ALL_RUNS else f"{label}{head}, ")
+        each = [
+            f"{name}{row['column']}: {said(row, scale)}" for name, (_, row) in zip(named, found.iterrows(), strict=True)
+        ]
         sentences += [f"{title}: {'; '.join(each)}."] if each else []
     return tuple(sentences)
 

@@ -12,6 +12,7 @@ from headcount.errors import InputError
 from headcount.report.runs import Row, RunResult, finite, key_of, separates_rows
 from headcount.settings import Design, at, typed, within
 
+ALL_RUNS = "all runs"  # the label of the only condition, whose runs differ in nothing but their seed
 LONGEST = 40  # characters of settings with their names; where they are longer, words stand alone
 Jobs = Mapping[str, Mapping[str, Any]]
 
@@ -97,7 +98,7 @@ def _labels(told: Jobs) -> dict[str, str]:
     words = all(isinstance(value, str) for own in told.values() for value in own.values())
     if len(names) == 1 or (words and max(map(len, listed.values())) > LONGEST):
         listed = {job: ", ".join(own) for job, own in values.items()}
-    return {job: text or "all runs" for job, text in listed.items()}
+    return {job: text or ALL_RUNS for job, text in listed.items()}
 
 
 def parsed(text: str) -> Any:
