@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -150,6 +151,7 @@ def viewed(name: str, title: str, found: pd.DataFrame, view: str, row: str) -> I
     A figure is named by its unit, where there is one. each: a column; each of its values has a view."""
     kind, *words = view.split()
     given: dict[str, Any] = dict(word.split("=", 1) for word in words)
+    lists = {role: given.pop(role).split(",") for role in ("hover", "columns") if role in given}
     joined = [column for column in given.values() if "+" in column]
     found = found.assign(**{column: found[column.split("+")].agg(", ".join, axis=1) for column in joined})
     units = found["unit"].unique()
@@ -157,9 +159,10 @@ def viewed(name: str, title: str, found: pd.DataFrame, view: str, row: str) -> I
     wanted += [(given.get("value", given.get("y")), units[0])] if len(units) == 1 else []
     names: dict[str, str] = {}
     for old, new in wanted:
-        names |= {old: new} if old in given.values() and new not in (*found, *names.values()) else {}
+        used = old in (*given.values(), *chain(*lists.values()))
+        names |= {old: new} if used and new not in (*found, *names.values()) else {}
     found, given = found.rename(columns=names), {role: names.get(column, column) for role, column in given.items()}
-    given |= {role: given[role].split(",") for role in ("hover", "columns") if role in given}
+    given |= {role: [names.get(column, column) for column in columns] for role, columns in lists.items()}
     if kind == "table":
         yield table_view(found, **given)
         return
