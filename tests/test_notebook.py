@@ -1,6 +1,7 @@
 """The notebook: its cells run, one after the other."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ def test_the_notebook_runs(tmp_path, monkeypatch, capsys):
     sizes = ("data.train_size=2000", "data.valid_size=8", "data.test_size=64", "tokenizer.vocab_size=400")
     completed("train", *TINY[1:], *sizes, "steps=4", "hydra.run.dir=runs/notebook", cwd=tmp_path)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", sys.argv)
     scope: dict[str, object] = {}
     cells = [cell for cell in CELLS if cell["cell_type"] == "code"]
     for number, cell in enumerate(cells, start=1):
@@ -33,3 +35,5 @@ def test_the_notebook_runs(tmp_path, monkeypatch, capsys):
     assert "without both: " in printed
     assert scope["maps"].to_dict()["params"][0]["name"] == "chosen"
     assert scope["effects"].to_dict()["layer"]
+    page = tmp_path / "runs" / "notebook" / "heads" / "heads.html"
+    assert "Measures of your own: measure.first_token" in page.read_text(encoding="utf-8")
