@@ -14,7 +14,7 @@ from headcount.model.dropout import Dropout, LayerDropout
 from headcount.model.encoder_decoder import AttentionWeights, EncoderDecoder, OutputLayer, Source, SourceMask, Target
 from headcount.model.feed_forward import FEED_FORWARDS
 from headcount.model.layers import DecoderLayer, EncoderLayer, Residual
-from headcount.model.multi_head import HeadPlan, MultiHeadAttention, plan_heads
+from headcount.model.multi_head import HeadPlan, MultiHeadAttention, OutputGate, plan_heads
 from headcount.model.positions import POSITIONS
 from headcount.model.settings import Factor, Heads, Layers, Probability, Size
 from headcount.settings import Natural
@@ -67,6 +67,7 @@ class Transformer(EncoderDecoder):
         embedding_std: Factor | None,
         self_attention: AttendFactory,
         cross_attention: AttendFactory,
+        head_gate: Literal["head", "element"] | None = None,
         source_vocab_size: int | None = None,
     ) -> None:
         super().__init__()
@@ -84,7 +85,7 @@ class Transformer(EncoderDecoder):
             plan("cross_heads", cross_heads, decoder_layers),
         )
         norms = {"head_dropout": head_dropout, "qk_norm": qk_norm, "qk_scale": qk_scale}
-        options: dict[str, Any] = norms | {"dropout": attention_dropout}
+        options: dict[str, Any] = norms | {"dropout": attention_dropout, "output_gate": head_gate}
         rotary = max_positions if positions == "rotary" else None
         own = partial(MultiHeadAttention, d_model, attend=self_attention, rotary=rotary, **options)
         cross = partial(MultiHeadAttention, d_model, attend=cross_attention, **options)
@@ -109,7 +110,7 @@ class Transformer(EncoderDecoder):
         # Multiplied by sqrt(d_model) on the way in, this gives unit variance; as output weights, mild logits.
         std = self.d_model**-0.5 if embedding_std is None else embedding_std
         for module in self.modules():
-            if isinstance(module, nn.Linear):
+            if isinstance(module, nn.Linear) and not isinstance(module, OutputGate):
                 nn.init.xavier_uniform_(module.weight)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
