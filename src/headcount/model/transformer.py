@@ -61,13 +61,13 @@ class Transformer(EncoderDecoder):
         embedding_dropout: Probability | None,
         qk_norm: Literal["fixed", "learned"] | None,
         qk_scale: Factor,
+        head_gate: Literal["head", "element"] | None,
         logit_cap: Factor | None,
         init: Literal["xavier", "zero_output"],
         embedding_scale: Factor | None,
         embedding_std: Factor | None,
         self_attention: AttendFactory,
         cross_attention: AttendFactory,
-        head_gate: Literal["head", "element"] | None = None,
         source_vocab_size: int | None = None,
     ) -> None:
         super().__init__()
