@@ -78,10 +78,9 @@ class Transformer(EncoderDecoder):
         self.dropout = Dropout(dropout if embedding_dropout is None else embedding_dropout)
         self.layer_dropout = LayerDropout(layer_dropout)
         plan = partial(plan_heads, num_heads=num_heads, d_model=d_model, head_size=head_size, kv_heads=kv_heads)
-        local = {"local": local_heads, "window": local_window}
         plans = (
-            plan("encoder_heads", encoder_heads, encoder_layers, **local),
-            plan("decoder_heads", decoder_heads, decoder_layers, **local),
+            plan("encoder_heads", encoder_heads, encoder_layers, local=local_heads, window=local_window),
+            plan("decoder_heads", decoder_heads, decoder_layers, local=local_heads, window=local_window),
             plan("cross_heads", cross_heads, decoder_layers),
         )
         norms = {"head_dropout": head_dropout, "qk_norm": qk_norm, "qk_scale": qk_scale}
