@@ -96,6 +96,27 @@ def test_qk_norm_is_its_equation(kind):
 
 
 @pytest.mark.parametrize("need_weights", [False, True])
+@pytest.mark.parametrize(("kind", "size"), [("head", 1), ("element", 3)])
+def test_an_output_gate_is_its_equation(kind, size, need_weights):
+    torch.manual_seed(0)
+    attention = MultiHeadAttention(12, HeadPlan(4, 3, 2), ScaledDotProduct, 0.0, output_gate=kind).double()
+    weight = torch.randn(4 * size, 12).double()
+    attention.output_gate.weight.data = weight
+    attention.head_gate = torch.tensor([1.0, 0.0, 0.5, 2.0]).double()  # of the study of heads
+    x, context = torch.randn(2, 5, 12).double(), torch.randn(2, 7, 12).double()
+    query = attention.query(x).unflatten(2, (4, 3))
+    key, value = (each(context).unflatten(2, (2, 3)) for each in (attention.key, attention.value))
+    heads = []
+    for head in range(4):
+        weights = (query[:, :, head] @ key[:, :, head // 2].mT / 3**0.5).softmax(-1)
+        gate = torch.sigmoid(x @ weight[head * size : (head + 1) * size].T)
+        heads.append(attention.head_gate[head] * gate * (weights @ value[:, :, head // 2]))
+    expected = attention.output(torch.cat(heads, dim=-1))
+    found = attended(attention, x, attention.project(context), None, need_weights)
+    torch.testing.assert_close(found.output, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
 @pytest.mark.parametrize(("kv_heads", "group"), [(1, 4), (2, 2)])
 @pytest.mark.parametrize("attend", [ScaledDotProduct, OwnTemperature])
 def test_shared_keys_equal_keys_repeated_for_each_head(attend, kv_heads, group, need_weights):

@@ -35,8 +35,9 @@ def batch(rows: int, source: int, target: int) -> tuple[torch.Tensor, ...]:
 
 
 @pytest.mark.medium
-def test_compiled_layers_share_their_kernels_and_act_in_training_alone():
-    model, plain = (random_model(12, encoder_layers=3, decoder_layers=3, dropout=0.0).train() for _ in range(2))
+@pytest.mark.parametrize("settings", [{}, {"head_gate": "element"}])
+def test_compiled_layers_share_their_kernels_and_act_in_training_alone(settings):
+    model, plain = (random_model(12, encoder_layers=3, decoder_layers=3, **settings).train() for _ in range(2))
     plain.load_state_dict(model.state_dict())
     backend = Counted()
     model.compile_layers(backend)

@@ -1,8 +1,11 @@
 """The heads of a run from Python: what is switched off, patched and read is what the model computes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from built import random_model
 
 import headcount
 from headcount.errors import InputError
@@ -76,6 +79,30 @@ def test_a_patch_puts_another_pair_s_output_in_the_place(run):
     with pytest.raises(InputError, match="pairs of as many tokens"), run.heads.patch({"cross1.1": own}):
         run.loss(*mixed)
     assert run.loss(*mixed)[0] == pytest.approx(whole, rel=1e-5)  # the patch has ended
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("kind", "size"), [("head", 1), ("element", 8)])
+def test_learnt_gates_are_read_and_a_patch_has_the_other_pair_s(run, kind, size):
+    gated = replace(run, model=random_model(run.tokenizer.vocab_size, num_heads=2, head_gate=kind))
+    cache, other = gated.cache(*PAIR), gated.cache(OTHER[0], PAIR[1])
+    own = cache["cross2.1"]
+    assert own.gate.shape == (len(own.queries), size)
+    torch.testing.assert_close(own.z, own.gate * (own.pattern @ own.value))
+    found = gated.attention(*zip(PAIR, LONGER, strict=True))
+    assert found.gate.dims == ("sentence", "head", "query")
+    gate = found.gate.sel(head="cross2.1")[0].dropna("query")
+    np.testing.assert_allclose(gate, own.gate.mean(dim=-1), rtol=1e-5)
+    module, outputs = gated.model.decoder[1].cross_attention, []
+    hook = module.register_forward_hook(lambda *each: outputs.append(each[-1].output[0]))
+    gated.cache(*PAIR)
+    with gated.heads.patch({"cross2.1": other}):
+        gated.cache(*PAIR)
+    hook.remove()
+    changed = (other["cross2.1"].z - own.z) @ module.output.weight[:, : own.z.shape[1]].T
+    torch.testing.assert_close(outputs[1] - outputs[0], changed, rtol=1e-4, atol=1e-5)
+    assert run.cache(*PAIR)["cross1.1"].gate is None
+    assert "gate" not in run.attention(*PAIR)
 
 
 def test_encoder_heads_are_patched_word_by_word(run):

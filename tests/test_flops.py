@@ -31,3 +31,10 @@ def test_operations_are_those_counted_by_hand(heads, head_size, kv_heads):
     expected = by_hand(50, 32, 48, heads, head_size or 32 // heads, kv_heads or heads)
     assert operations_per_token(model, SOURCE, TARGET) == round(expected / (SOURCE + TARGET))
     assert model.training
+
+
+@pytest.mark.parametrize(("kind", "width"), [("head", 8), ("element", 32)])
+def test_operations_of_gates_are_counted(kind, width):
+    model = built("model/nano", vocab_size=50, **SIZES, num_heads=8, head_gate=kind)
+    expected = by_hand(50, 32, 48, 8, 4, 8) + (SOURCE + 2 * TARGET) * 32 * width
+    assert operations_per_token(model, SOURCE, TARGET) == round(expected / (SOURCE + TARGET))

@@ -29,7 +29,9 @@ def exact():
 
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-@pytest.mark.parametrize("options", [{}, {"positions": "rotary", "kv_heads": 1, "norm": "post"}, {"local_heads": 1}])
+@pytest.mark.parametrize(
+    "options", [{}, {"positions": "rotary", "kv_heads": 1, "norm": "post"}, {"local_heads": 1, "head_gate": "head"}]
+)
 def test_a_step_is_that_of_the_processor(loss, options):
     gradients, loss = [], copy(loss)
     loss.p_cut = loss.p_cut and 1e-9  # what simcut cuts is drawn on the device
@@ -61,7 +63,9 @@ def test_a_step_without_finite_gradients_changes_nothing(name):
 
 
 @pytest.mark.parametrize("option", ["beam", "greedy", "diverse"])
-@pytest.mark.parametrize("options", [{}, {"positions": "rotary", "kv_heads": 1}, {"local_heads": 1}])
+@pytest.mark.parametrize(
+    "options", [{}, {"positions": "rotary", "kv_heads": 1}, {"local_heads": 1, "head_gate": "element"}]
+)
 def test_a_search_finds_what_it_finds_on_the_processor(option, options):
     method, sources = built(f"search/{option}"), [[5, 6, 7, 8], [9, 4], [10, 11, 6], [4]]
     found = []

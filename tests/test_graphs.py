@@ -56,7 +56,8 @@ def gradients(model, task, batch, loss):
 def test_a_step_with_graphs_is_the_step_without(device, request):
     shapes = request.getfixturevalue("recorded") if device == "cpu" else None
     loss = LOSSES["label smoothing"]
-    model = random_model(VOCABULARY, **SIZES | {"dropout": 0.0, "tied_embeddings": False}).train().to(device)
+    options = {"dropout": 0.0, "tied_embeddings": False, "head_gate": "head"}
+    model = random_model(VOCABULARY, **SIZES | options).train().to(device)
     task = task_without_data(model, loss)
     plain, passes = model.forward, RecordedPasses(model)
     batches = [a_batch(device, lengths) for lengths in ((3, 5, 2), (9, 9), (2, 5, 3), (4, 5, 2), (9, 8))]

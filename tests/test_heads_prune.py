@@ -28,6 +28,8 @@ MODELS = {
     "multi-query": {"kv_heads": 1},
     "local": {"local_heads": 1},
     "QK-norm": {"qk_norm": "learned", "qk_scale": 2.0, "logit_cap": 3.0, "positions": "rotary", "kv_heads": 2},
+    "gates": {"head_gate": "head", "kv_heads": 2},
+    "gates, element": {"head_gate": "element", "positions": "rotary"},
     "QK-norm, fixed": {"qk_norm": "fixed", "self_attention": "additive"},
     **{kind: {"self_attention": kind, "cross_attention": kind} for kind in KINDS if kind != "scaled_dot"},
     **{f"{kind}, shared": {"self_attention": kind, "cross_attention": kind, "kv_heads": 2} for kind in KINDS},

@@ -13,6 +13,7 @@ from headcount.run.build import without_other_kinds
 from headcount.run.directory import read_config
 from headcount.run.identity import config_hash, differences, recorded, with_text
 from headcount.run.kept import unpack
+from headcount.run.opened import open_run
 from headcount.run.sweep import read_plan
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
@@ -43,6 +44,14 @@ def test_a_run_is_its_text_and_not_the_path_of_it(home, config, text, tmp_path):
     assert recorded(config) == config.data.fingerprint == here.data.fingerprint
     figures = json.loads((home / "runs" / "second" / "metrics.json").read_text())
     assert figures["config_hash"] == config_hash(config)
+
+
+@pytest.mark.medium
+def test_a_later_setting_is_off_in_a_run_that_lacks_it(home, config, tmp_path):
+    run = shutil.copytree(home / "runs" / "second", tmp_path / "run")
+    rewrite(run / "config.yaml", lambda text: text.replace("  head_gate: null\n", ""))
+    assert "head_gate" not in (run / "config.yaml").read_text()
+    assert differences(open_run(run).config, config) == ""
 
 
 @pytest.mark.medium

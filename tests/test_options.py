@@ -12,7 +12,7 @@ OPTIONS = (
     "tokenizer.vocab_size=300 tokenizer.model_type=unigram segmentation.kind=sampled averaging.kind=best "
     "schedule.kind=constant search=diverse",
     "optimizer=nadamw schedule.kind=trapezoid schedule.warmup_steps=2 model.positions=rotary model.feed_forward=swiglu "
-    "model.kv_heads=1",
+    "model.kv_heads=1 model.head_gate=head",
     "optimizer=muon schedule.kind=linear schedule.warmup_steps=2 model.qk_norm=learned model.logit_cap=20 "
     "model.init=zero_output model.embedding_scale=1 model.embedding_std=0.5",
     "optimizer=adamw optimizer.lr=1 optimizer.other_lr=1 validation.patience=1 validation.metric=bleu "
@@ -34,7 +34,8 @@ def test_options_train_and_translate(options, tiny, tmp_path):
 
 
 RESUMED = {
-    "segmentation.kind=bpe_dropout model.layer_dropout=0.3 loss.kind=r_drop model.qk_norm=learned": 4,
+    "segmentation.kind=bpe_dropout model.layer_dropout=0.3 loss.kind=r_drop model.qk_norm=learned "
+    "model.head_gate=element": 4,
     "model.head_dropout=0.3 loss.kind=simcut loss.start=4": 6,
     "data.both_directions=true loss.kind=simcut": 4,
     "data.batch_tokens=800 trainer.accumulate_grad_batches=2": 3,

@@ -67,7 +67,9 @@ def without_autocast(monkeypatch):
 
 @pytest.mark.medium
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-@pytest.mark.parametrize("options", [{}, {"positions": "rotary", "kv_heads": 1, "local_heads": 1, "norm": "post"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"positions": "rotary", "kv_heads": 1, "local_heads": 1, "norm": "post"}, {"head_gate": "head"}]
+)
 def test_a_training_step_waits_for_the_gradient_norm_alone(loss, options, monkeypatch):
     model = built("model/nano", vocab_size=VOCABULARY, **SIZES | options).to("meta").train()
     task, norms = trained(model, loss), []

@@ -13,6 +13,7 @@ from torch import nn
 from headcount.command_lines import CONF
 from headcount.errors import InputError
 from headcount.model.attention import TokenPositions
+from headcount.model.multi_head import MultiHeadAttention
 from headcount.model.transformer import Transformer
 from headcount.run.build import new_model, without_other_kinds
 from headcount.settings import KINDS as WORDS
@@ -35,6 +36,8 @@ OPTIONS = [
     {"local_heads": 4, "local_window": 2, "kv_heads": 2},
     {"qk_norm": "fixed", "qk_scale": 3.0},
     {"qk_norm": "learned", "logit_cap": 4.0, "positions": "rotary", "kv_heads": 2, "cross_heads": [2, 8]},
+    {"head_gate": "head", "positions": "rotary", "kv_heads": 2, "cross_heads": [2, 8], "norm": "post"},
+    WITHOUT | {"head_gate": "element", "cross_attention": "gaussian_window"},
     {"init": "zero_output", "embedding_scale": 1.0, "embedding_std": 0.5, "norm": "post", "feed_forward": "swiglu"},
     *({"self_attention": kind, "cross_attention": kind} | WITHOUT for kind in KINDS),
     *(
@@ -209,10 +212,28 @@ def test_every_weight_has_a_finite_gradient(settings):
     assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in model.parameters())
 
 
+@pytest.mark.parametrize("kind", ["head", "element"])
+def test_gates_begin_as_one_half_and_change_no_other_weight(kind):
+    models = []
+    for settings in ({}, {"head_gate": kind}):
+        torch.manual_seed(0)
+        models.append(transformer(dropout=0.0, **settings).eval())
+    plain, gated = models
+    own = gated.state_dict()
+    assert all(own[name].equal(weight) for name, weight in plain.state_dict().items())
+    assert {name.partition("output_gate")[1] for name in own if name not in plain.state_dict()} == {"output_gate"}
+    for layer in (*gated.encoder, *gated.decoder):
+        for part in layer.children():
+            if isinstance(part, MultiHeadAttention):
+                part.output.weight.data *= 2
+    source, mask, target = batch()
+    assert gated(source, mask, target).equal(plain(source, mask, target))
+
+
 @pytest.mark.parametrize("feed_forward", ["relu", "swiglu"])
 def test_layers_whose_last_matrices_are_zero_begin_as_the_identity(feed_forward):
     torch.manual_seed(0)
-    model = transformer(init="zero_output", feed_forward=feed_forward, dropout=0.0)
+    model = transformer(init="zero_output", feed_forward=feed_forward, head_gate="element", dropout=0.0)
     source, mask, target = batch()
     embedded = model._embed("source", model.source_embedding, source)
     torch.testing.assert_close(model.encode(source, mask), model.encoder_norm(embedded))
@@ -277,6 +298,7 @@ def test_sinusoidal_positions_are_those_of_the_paper_and_grow():
         ({"kv_heads": 3, "cross_heads": [6, 8], "head_size": 2}, r"kv_heads=3: must divide every number of heads"),
         ({"local_heads": 5}, r"local_heads=5: must be 0 to 4, the heads"),
         (WINDOW | {"positions": "rotary"}, "positions=rotary: acts on keys, which GaussianWindow does not read"),
+        ({"head_gate": "none"}, "head_gate=none: must be 'head' or 'element' or null"),
         (WINDOW | {"qk_norm": "learned"}, "qk_norm: acts on keys, which GaussianWindow does not read"),
         ({"d_model": 0, "encoder_layers": 257}, "d_model=0: must be greater.*\n.*encoder_layers=257: must be less"),
     ],

@@ -50,6 +50,8 @@ def _limits(model: Any) -> Iterator[tuple[str, str]]:
             yield "model.local_heads", "no heads with a window; train with model.local_heads=0"
         if part.qk_norm:
             yield "model.qk_norm", "no norm of queries and keys; train with model.qk_norm=null"
+        if part.output_gate is not None:
+            yield "model.head_gate", "no gates of heads; train with model.head_gate=null"
     if model.output.cap is not None:
         yield "model.logit_cap", "no cap of logits; train with model.logit_cap=null"
 

@@ -49,7 +49,8 @@ class HeadCache(NamedTuple):
     z [query, d_head]: its output before gates and W_O. pattern [query, key]: its weights, which sum to 1 but for a
     Gaussian window. norm [query, key]: the weight times ||value W_O||: Kobayashi et al. 2020, "Attention is not only a
     weight", equation 4. query, key, value [position, d_head]: as its kind reads them; `key` is `value` for one that
-    reads no keys. queries, keys: the tokens.
+    reads no keys. queries, keys: the tokens. gate [query, 1 or d_head]: of `model.head_gate`, by which z is multiplied
+    already; None without.
     """
 
     z: Tensor
@@ -60,6 +61,7 @@ class HeadCache(NamedTuple):
     value: Tensor
     queries: list[str]
     keys: list[str]
+    gate: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,8 @@ class Run(opened.Run):
 
     def attention(self, sources: Texts, targets: Texts, kind: str = "cross") -> xr.Dataset:
         """Patterns and value-weighted norms of all heads of a kind, [sentence, head, query, key], with their tokens;
-        NaN beyond the end of a sentence."""
+        NaN beyond the end of a sentence. With `model.head_gate`, also gate [sentence, head, query], the mean over the
+        dimensions of the output."""
         caches = [self.cache(*pair) for pair in zip(*_paired(sources, targets), strict=True)]
         heads = [head for head in self.heads.names if head.kind == kind]
         if not heads or not caches:
@@ -165,7 +168,12 @@ class Run(opened.Run):
         for name in ("pattern", "norm"):
             each = [torch.stack([getattr(cache[head], name) for head in heads]).cpu().numpy() for cache in caches]
             found[name] = dims, padded(each)
-        return found.where((found["queries"] != "") & (found["keys"] != "")).transpose(*dims)
+        found = found.where((found["queries"] != "") & (found["keys"] != "")).transpose(*dims)
+        gates = [[cache[head].gate for head in heads] for cache in caches]
+        if gates[0][0] is not None:
+            each = [torch.stack(own).mean(dim=-1).cpu().numpy() for own in gates]  # type: ignore[arg-type]
+            found["gate"] = xr.DataArray(padded(each), dims=dims[:3]).where(found["queries"] != "")
+        return found
 
     @torch.no_grad()
     def logit_attribution(self, source: str, target: str) -> xr.DataArray:

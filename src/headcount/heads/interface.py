@@ -71,8 +71,8 @@ def heads_named(labels: Iterable[str]) -> list[Head]:
 Edit = Callable[[Tensor], Tensor]
 """The outputs of all heads of a layer, [batch, head, query, d_head], to those that take their place."""
 Hook = Callable[[tuple[Tensor, Tensor, Tensor], AttentionOutput], AttentionOutput | None]
-"""What the heads of a layer read, queries, keys and values [batch, head, position, d_head], and what they found; to
-what takes its place, or None for nothing."""
+"""What the heads of a layer read, queries, keys and values [batch, head, position, d_head], and what they found, times
+their `OutputGate` if they have one; to what takes its place, or None for nothing."""
 
 
 class Heads:
@@ -175,9 +175,9 @@ class Heads:
         line, a call of a decoder layer one step, and a query a hypothesis."""
         with ExitStack() as handles:
             for layer, hook in hooks.items():
-                attend: Any = self.layers[self.layer(layer)].attend
-                calling = partial(_calling, hook)
-                handles.callback(attend.register_forward_hook(calling).remove)
+                module: Any = self.layers[self.layer(layer)]
+                last = getattr(module, "output_gate", None) or module.attend
+                handles.callback(last.register_forward_hook(partial(_calling, hook)).remove)
             yield
 
     def edited(self, edits: Mapping[Any, Edit]) -> AbstractContextManager[None]:

@@ -6,9 +6,10 @@ query they sum to one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -100,8 +101,9 @@ def _shares(heads: Heads, batch: Batch) -> dict[str, Tensor]:
 def recorded_attention(heads: Heads, whole: bool = True) -> Iterator[dict[Layer, dict[str, Tensor]]]:
     """Record what the heads of every layer compute while the model runs with its weights, see `attention_weights`:
     pattern [batch, head, query, key], the weights; norm, each weight times ||value W_O||. If `whole`, also z [batch,
-    head, query, d_head], their outputs before gates and W_O, and query, key, value [batch, head, position, d_head] as
-    the kind reads them. Raises InputError for a run without weights."""
+    head, query, d_head], their outputs before gates and W_O, query, key, value [batch, head, position, d_head] as the
+    kind reads them, and gate [batch, head, query, 1 or d_head], of an `OutputGate`, by which z is multiplied already.
+    Raises InputError for a run without weights."""
     records: dict[Layer, dict[str, Tensor]] = {}
 
     def recording(layer: Layer) -> Hook:
@@ -119,5 +121,13 @@ def recorded_attention(heads: Heads, whole: bool = True) -> Iterator[dict[Layer,
 
         return record
 
-    with heads.hooked({layer: recording(layer) for layer in heads.layers}):
+    with heads.hooked({layer: recording(layer) for layer in heads.layers}), ExitStack() as handles:
+        for layer, module in heads.layers.items():
+            gate: Any = getattr(module, "output_gate", None)
+            if whole and gate is not None:
+                handles.callback(gate.register_forward_hook(partial(_keep_gates, records, layer)).remove)
         yield records
+
+
+def _keep_gates(records: Any, layer: Layer, gate: Any, arguments: Any, _: Any) -> None:
+    records[layer]["gate"] = gate.gates(arguments[-1]).float()

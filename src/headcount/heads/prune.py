@@ -94,6 +94,9 @@ def weights(heads: Heads, kept: Kept) -> dict[str, Tensor]:
                 if key in found:
                     found[key] = _rows(found[key], places, size)
         found[f"{path}.output.weight"] = _rows(found[f"{path}.output.weight"].T, own, size).T.contiguous()
+        if module.output_gate is not None:
+            gate = f"{path}.output_gate.weight"
+            found[gate] = _rows(found[gate], own, module.output_gate.size)
         for key in found:
             if key == f"{path}.qk_norm.scale" or key.startswith(f"{path}.attend."):  # which have heads first
                 found[key] = found[key][own]

@@ -110,6 +110,37 @@ class QueryKeyNorm(nn.Module):
         return F.rms_norm(x, x.shape[-1:], eps=1e-6).to(x.dtype)  # mixed precision goes on in the narrower type
 
 
+class OutputGate(nn.Linear):
+    """Learnt gates of the outputs of heads, before the output projection: Qiu et al. 2025, "Gated attention for large
+    language models", position G1.
+
+    head_i sigmoid(x W_i), with x the input of the projection of queries
+
+    kind "head": one number for each head and query; "element": one for each dimension of the output, too. W is 0 at
+    first, so all gates are 1/2, about which those of the paper begin, whose W is random. No random number is drawn: all
+    other initial weights are as without gates.
+    """
+
+    def __init__(self, d_model: int, heads: HeadPlan, kind: str) -> None:
+        size = heads.size if kind == "element" else 1
+        super().__init__(d_model, heads.count * size, bias=False)
+        self.size = size
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.weight)
+
+    def gates(self, x: Float[Tensor, "batch query d_model"]) -> Float[Tensor, "batch head query size"]:
+        """What the outputs of heads are multiplied by; size: 1 or d_head."""
+        heads = self.out_features // self.size
+        return super().forward(x).sigmoid().unflatten(2, (heads, self.size)).transpose(1, 2)
+
+    def forward(  # type: ignore[override]
+        self, query: Tensor, key: Tensor, value: Tensor, found: AttentionOutput, x: Tensor
+    ) -> AttentionOutput:
+        """What the heads found, gated. query, key, value: for hooks, see `headcount.heads.interface.Hook`."""
+        return found._replace(output=found.output * self.gates(x))
+
+
 class MultiHeadAttention(nn.Module):
     """Several heads side by side: Vaswani et al. 2017, section 3.2.2.
 
@@ -120,7 +151,8 @@ class MultiHeadAttention(nn.Module):
     the importance of the head. None, the default: nothing is multiplied.
 
     rotary: `max_positions` of the `Rotation` of queries and keys; None: no rotation. qk_norm, qk_scale: kind and scale
-    of a `QueryKeyNorm`; None: no norm. head_dropout: see `head_dropout_mask`.
+    of a `QueryKeyNorm`; None: no norm. output_gate: kind of the `OutputGate`; None: none. head_dropout: see
+    `head_dropout_mask`.
     Raises ValueError for a rotation or a norm of keys that the kind does not read.
     """
 
@@ -137,6 +169,7 @@ class MultiHeadAttention(nn.Module):
         rotary: int | None = None,
         qk_norm: str | None = None,
         qk_scale: float = 1.0,
+        output_gate: str | None = None,
     ) -> None:
         super().__init__()
         self.heads = heads
@@ -151,6 +184,7 @@ class MultiHeadAttention(nn.Module):
         # No projection that no output depends on: several processes would wait for its gradients.
         self.key = projection(d_model, heads.kv * heads.size) if reads_keys else None
         self.value = projection(d_model, heads.kv * heads.size)
+        self.output_gate = OutputGate(d_model, heads, output_gate) if output_gate else None
         self.output = projection(heads.count * heads.size, d_model)
         self.rotate = Rotation(heads.size, rotary) if rotary else None
         self.qk_norm = QueryKeyNorm(heads.count, qk_norm, qk_scale) if qk_norm else None
@@ -189,7 +223,8 @@ class MultiHeadAttention(nn.Module):
         if self.heads.local:
             mask = local_mask(mask, self.heads, positions.query, positions.key)
             positions = positions._replace(causal=False)
-        heads, weights, state = self.attend(query, *context, mask, positions, state, need_weights)
+        found = self.attend(query, *context, mask, positions, state, need_weights)
+        heads, weights, state = found if self.output_gate is None else self.output_gate(query, *context, found, x)
         gate = self.head_gate
         if self.training and self.head_dropout:
             kept = head_dropout_mask(len(x), self.heads.count, self.head_dropout, x.device)

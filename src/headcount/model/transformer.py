@@ -14,7 +14,7 @@ from headcount.model.dropout import Dropout, LayerDropout
 from headcount.model.encoder_decoder import AttentionWeights, EncoderDecoder, OutputLayer, Source, SourceMask, Target
 from headcount.model.feed_forward import FEED_FORWARDS
 from headcount.model.layers import DecoderLayer, EncoderLayer, Residual
-from headcount.model.multi_head import HeadPlan, MultiHeadAttention, plan_heads
+from headcount.model.multi_head import HeadPlan, MultiHeadAttention, OutputGate, plan_heads
 from headcount.model.positions import POSITIONS
 from headcount.model.settings import Factor, Heads, Layers, Probability, Size
 from headcount.settings import Natural
@@ -61,6 +61,7 @@ class Transformer(EncoderDecoder):
         embedding_dropout: Probability | None,
         qk_norm: Literal["fixed", "learned"] | None,
         qk_scale: Factor,
+        head_gate: Literal["head", "element"] | None,
         logit_cap: Factor | None,
         init: Literal["xavier", "zero_output"],
         embedding_scale: Factor | None,
@@ -77,14 +78,13 @@ class Transformer(EncoderDecoder):
         self.dropout = Dropout(dropout if embedding_dropout is None else embedding_dropout)
         self.layer_dropout = LayerDropout(layer_dropout)
         plan = partial(plan_heads, num_heads=num_heads, d_model=d_model, head_size=head_size, kv_heads=kv_heads)
-        local = {"local": local_heads, "window": local_window}
         plans = (
-            plan("encoder_heads", encoder_heads, encoder_layers, **local),
-            plan("decoder_heads", decoder_heads, decoder_layers, **local),
+            plan("encoder_heads", encoder_heads, encoder_layers, local=local_heads, window=local_window),
+            plan("decoder_heads", decoder_heads, decoder_layers, local=local_heads, window=local_window),
             plan("cross_heads", cross_heads, decoder_layers),
         )
         norms = {"head_dropout": head_dropout, "qk_norm": qk_norm, "qk_scale": qk_scale}
-        options: dict[str, Any] = norms | {"dropout": attention_dropout}
+        options: dict[str, Any] = norms | {"dropout": attention_dropout, "output_gate": head_gate}
         rotary = max_positions if positions == "rotary" else None
         own = partial(MultiHeadAttention, d_model, attend=self_attention, rotary=rotary, **options)
         cross = partial(MultiHeadAttention, d_model, attend=cross_attention, **options)
@@ -109,7 +109,7 @@ class Transformer(EncoderDecoder):
         # Multiplied by sqrt(d_model) on the way in, this gives unit variance; as output weights, mild logits.
         std = self.d_model**-0.5 if embedding_std is None else embedding_std
         for module in self.modules():
-            if isinstance(module, nn.Linear):
+            if isinstance(module, nn.Linear) and not isinstance(module, OutputGate):
                 nn.init.xavier_uniform_(module.weight)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)

@@ -54,7 +54,8 @@ def read_config(directory: Path) -> DictConfig:
 
 
 def _renewed(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of an earlier version as they are named today."""
+    """The settings of an earlier version as they are named today; one that came later is off."""
+    model = {"head_gate": None} | settings["model"]
     data = {name: value for name, value in settings["data"].items() if name not in REMOVED}
     for split in ("train", "valid", "test"):  # two files of text were two settings
         pair = [data.pop(f"{split}_{side}", None) for side in ("source", "target")]
@@ -62,7 +63,7 @@ def _renewed(settings: dict[str, Any]) -> dict[str, Any]:
     optimizer = settings.get("optimizer")
     if isinstance(optimizer, dict) and optimizer.get("kind") == "muon":
         optimizer = {name: value for name, value in optimizer.items() if name not in REMOVED_OF_MUON}
-    return settings | {"data": data} | ({"optimizer": optimizer} if "optimizer" in settings else {})
+    return settings | {"data": data, "model": model} | ({"optimizer": optimizer} if "optimizer" in settings else {})
 
 
 def read_settings(path: Path) -> dict[str, Any]:
