@@ -2,7 +2,7 @@
 
     python scripts/findings.py
 
-Every number of the page comes out of docs/results; the words are those of findings.md.jinja.
+Every measured figure of the page comes out of docs/results; words and published figures are those of findings.md.jinja.
 """
 
 import json
@@ -69,6 +69,18 @@ def bleu(study: str) -> dict[str, float]:
     results = table(study, 0)
     scores = next(column for column in results if column.startswith("BLEU"))
     return dict(zip(results.iloc[:, 0], results[scores].str.partition(" ")[0].astype(float), strict=True))
+
+
+def differing(study: str) -> int:
+    """Pairs of a study that differ by BLEU."""
+    return int(table(study, 2)["verdict"].str.contains(" > ").sum())
+
+
+def parameters() -> str:
+    """The smallest and the largest model of the page, in millions."""
+    studies = {study for each in STUDIES.values() for study in each} | {*SAME_WIDTH.values()}
+    counts = pd.concat([pd.read_csv(RESULTS / study / "results.csv")["parameters"] for study in studies]) / 1e6
+    return f"{counts.min():.1f} to {counts.max():.1f}"
 
 
 def head(study: str, endpoint: str, column: str, label: str = "") -> str:
@@ -149,9 +161,14 @@ def widths() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def distinct(corpus: str) -> pd.DataFrame:
+    """The conditions of `widths` on a corpus, each once: series share runs."""
+    return widths().query("corpus == @corpus").drop_duplicates(["heads", "width"])
+
+
 def explained(corpus: str, by: str) -> str:
     """Share of the variance of BLEU between conditions that groups of `by` explain, in %."""
-    own = widths().query("corpus == @corpus").drop_duplicates(["heads", "width"])  # series share runs
+    own = distinct(corpus)
     fitted = own.groupby(by)["BLEU"].transform("mean")
     return f"{100 * fitted.var() / own['BLEU'].var():.0f}"
 
@@ -195,17 +212,27 @@ def page() -> str:
         "false_alarms": false_alarms,
         "time_of": time_of,
         "explained": explained,
+        "conditions": len(distinct(BUILT_IN)),
+        "differing": differing,
+        "parameters": parameters(),
         "same": same_parameters(),
     }
     return environment.get_template("findings.md.jinja").render()
 
 
+def pictures() -> dict[str, str]:
+    """The pictures as SVG, by file name."""
+    colour = altair.Color("series", title=None, legend=altair.Legend(orient="bottom", columns=2))
+    return {
+        "width.svg": chart(widths(), "width", "width of keys and values", color=colour),
+        "number.svg": chart(number(), "heads", "heads, d_model 128"),
+    }
+
+
 def main() -> None:
     """Write the page and its pictures."""
-    folder = ROOT / "docs" / "findings"
-    colour = altair.Color("series", title=None, legend=altair.Legend(orient="bottom", columns=2))
-    (folder / "width.svg").write_text(chart(widths(), "width", "width of keys and values", color=colour), "utf-8")
-    (folder / "number.svg").write_text(chart(number(), "heads", "heads, d_model 128"), "utf-8")
+    for name, picture in pictures().items():
+        (ROOT / "docs" / "findings" / name).write_text(picture, encoding="utf-8")
     (ROOT / "docs" / "findings.md").write_text(page(), encoding="utf-8")
 
 

@@ -14,8 +14,10 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.medium
-def test_every_number_of_the_page_and_its_pictures_come_from_kept_runs():
+def test_the_measured_figures_of_the_page_and_its_pictures_come_from_kept_runs():
     assert (ROOT / "docs" / "findings.md").read_text(encoding="utf-8") == findings.page()
+    for name, picture in findings.pictures().items():
+        assert (ROOT / "docs" / "findings" / name).read_text(encoding="utf-8") == picture, name
     drawn = findings.widths().groupby("corpus")["BLEU"].agg(["min", "max"])
     assert drawn.loc[findings.BUILT_IN].tolist() == [80.78, 94.67]
 

@@ -127,7 +127,7 @@ def test_the_planted_head_is_the_first_finding(made):
 def test_each_part_has_its_section(made):
     assert not made.page.flags
     assert titles(made) == [
-        "What is lost without each head",
+        "Ablation map: what is lost without each head",
         "Heads that carry the cue",
         "Circuits",
         "Is importance by gradient a good guide?",

@@ -42,9 +42,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def images(markdown: str, place: str, own: str) -> str:
     """Pictures of docs/ seen from a page of another folder."""
-    if place.startswith("docs/"):
-        return markdown
-    return re.sub(r"(!\[[^\]]*\]\()docs/", r"\1", markdown)
+    return markdown if place.startswith("docs/") else re.sub(r"(!\[[^\]]*\]\(|src=\")docs/", r"\1", markdown)
 
 
 def formulas(markdown: str) -> str:

@@ -20,7 +20,8 @@ from headcount.settings import Opening
 
 MOST = 2**16  # bytes of a request
 LIMITS: dict[str, Any] = {"limit_concurrency": 1024, "timeout_keep_alive": 5, "timeout_graceful_shutdown": 10}
-STOP = re.compile(r"\w{3}[.!?]+['\"”»)]*\s+[^\w\s]*[^\W\d_a-z]|[。！？]\s*\w")  # not behind "Dr."
+TITLES = "".join(rf"(?<!\b{title})" for title in ("Dr", "Mr", "Mrs", "Prof", "St"))
+STOP = re.compile(rf"(?:{TITLES}(?<=\w\w)\.|[!?])['\"”»)]*\s+[^\w\s]*[^\W\d_a-z]|[。！？]\s*\w")
 SEVERAL = "a text seems to have several sentences, of which some may be left out; send a list, one sentence per text"
 Request = tuple[list[str], Future[list[str]]]  # texts, and their translations once there are any
 logger = logging.getLogger("headcount.serve")

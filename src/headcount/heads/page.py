@@ -15,7 +15,7 @@ from importlib.resources import files
 from itertools import chain
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import numpy as np
 import pandas as pd
@@ -61,7 +61,7 @@ def run_page(results: Results, debug: bool = False, output: Path | None = None) 
         results.directory / "page.html",
         command_anywhere("export", "format=page", run=show(results.directory)),
     )
-    live = os.path.relpath(page, output or results.directory / "heads") if page.is_file() else ""
+    live = quote(os.path.relpath(page, output or results.directory / "heads")) if page.is_file() else ""
     about = f"{len(results.heads)} heads of {results.name}, {source} to {target}. {MEANING}"
     links = escaped(about)
     where = f"on [the page that runs the model]({live})" if live else f"on a page that this command writes: `{command}`"

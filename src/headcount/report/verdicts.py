@@ -58,7 +58,8 @@ def summary(comparison: Comparison, labels: Sequence[str], measure: str, within:
     else:
         some = any(pair.differs for pair in comparison.differences)
         found = "the condition with the highest {} differs from no other" if some else "no two conditions differ in {}"
-        kind = "Inconclusive" if others["inconclusive"] else "Equal"
+        equal = all(pair.verdict(within) == "equal" for pair in comparison.differences)
+        kind = "Equal" if equal else "Inconclusive"
         text = [f"{kind}: {found.format(measure)}.", tally(comparison.differences, within)]
     return " ".join([*text, *([] if comparison.spread else [ONE_SEED])])
 
