@@ -79,9 +79,24 @@ def test_a_server_translates_as_the_run_does(port, home):
 
 
 def test_the_end_of_a_sentence_within_a_text():
-    several = ["The dog sees. The cat", 'Sit down! "You', "Really? (Yes.)", "\u597d\u3002\u597d"]
+    several = [
+        "The dog sees. The cat",
+        "Look at me. I am",
+        "I am ok! The man",
+        'Sit down! "You',
+        "Really? (Yes.)",
+        "\u597d\u3002\u597d",
+    ]
     assert all(map(STOP.search, several))
-    one = ["Dr. Smith is here.", "At 3.5 p.m. today.", "Really?", "He said: Go.", "It is 5 a.m. now.", "\u597d\u3002"]
+    one = [
+        "Dr. Smith is here.",
+        "Mrs. Smith sleeps.",
+        "At 3.5 p.m. today.",
+        "Really?",
+        "He said: Go.",
+        "It is 5 a.m. now.",
+        "\u597d\u3002",
+    ]
     assert not any(map(STOP.search, one))
 
 
