@@ -66,7 +66,8 @@ def test_ten_commands_from_two_files_to_a_page(text, tmp_path):
     )
     sides = [(text / f"train.{language}").read_text(encoding="utf-8") for language in ("en", "de")]
     for language, lines in zip(("en", "de"), sides, strict=True):
-        (tmp_path / f"text.{language}").write_text(lines, encoding="utf-8")
+        for name in ("text", "new"):
+            (tmp_path / f"{name}.{language}").write_text(lines, encoding="utf-8")
     rows = [("source", "right", "wrong", "phenomenon")]
     rows += [
         (source, target, f"{target} nicht", "not")
