@@ -46,6 +46,10 @@ def test_of_two_losses_the_lower_wins():
             "Pairs of conditions: 0 differ, 0 equal, 1 inconclusive.",
         ),
         (
+            [[36.0, 36.1, 36.2], [36.05, 36.1, 36.15]],
+            "Equal: no two conditions differ in test BLEU. Pairs of conditions: 0 differ, 1 equal, 0 inconclusive.",
+        ),
+        (
             [[30.0, 30.1, 30.2], [32.0, 32.1, 32.2], [20.0, 34.0, 48.0]],
             "Inconclusive: the condition with the highest test BLEU differs from no other. "
             "Pairs of conditions: 1 differ, 0 equal, 2 inconclusive.",
