@@ -1,4 +1,4 @@
-"""What was found about heads, from kept runs alone: docs/findings.md and its pictures.
+"""Findings on attention heads, from kept runs alone: docs/findings.md and its pictures.
 
     python scripts/findings.py
 

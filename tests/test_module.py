@@ -88,9 +88,9 @@ def stream(data, count):
 def test_prepared_splits(prepared):
     raw = Toy().load()
     data = prepared.data
-    assert prepared.report.counts["train"]["too many subwords"] == 1
+    assert prepared.report.counts["train"]["too many pieces"] == 1
     assert prepared.report.counts["train"]["kept"] == data["train"].num_rows == 150
-    assert prepared.report.counts["valid"]["too many subwords"] == 1
+    assert prepared.report.counts["valid"]["too many pieces"] == 1
     for split in ("valid", "test"):
         assert data[split]["source"][:] == raw[split]["source"][:]
         assert data[split]["target"][:] == raw[split]["target"][:]

@@ -174,7 +174,8 @@ def test_neither_chunks_nor_processes_change_anything(clean, monkeypatch):
         files = {name: content for name, content in snapshot(folder).items() if not name.endswith(".arrow")}
         found = files, {split: pairs.to_dict() for split, pairs in cleaned.items()}
         assert (expected := expected or found) == found
-    assert all(report.counts["train"][reason] for reason in (*DROPPED, "too many subwords"))
+    assert all(report.counts["train"][reason] for reason in (*DROPPED, "too many pieces"))
+    assert "too many subwords" in report.table()
     names = {f"{split}.{kind}" for split in drawn for kind in ("pieces", "offsets.npy")}
     assert files.keys() == {"report.json", "tokenizer.model", *names}
 

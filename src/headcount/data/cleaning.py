@@ -20,7 +20,7 @@ from headcount.errors import InputError
 from headcount.settings import Positive
 
 CHECKED = ("empty", "too long", "unequal lengths", "duplicate", "leak")  # a pair counts under the first
-TOO_MANY_PIECES = "too many subwords"
+TOO_MANY_PIECES = "too many pieces"  # as corpora that were prepared earlier have it; shown as subwords
 REASONS = (*CHECKED, TOO_MANY_PIECES)
 ROWS = ("read", "normalised", *REASONS, "kept")
 
@@ -48,7 +48,7 @@ class CleaningReport:
         for row in rows:
             leaks = row == "leak"
             values = ["-" if leaks and split != "train" else f"{n.get(row, 0):,}" for split, n in self.counts.items()]
-            cells.append([row, *values])
+            cells.append([shown(row), *values])
         aligned = ("left", *["right"] * len(self.counts))
         lines = [tabulate(cells, tablefmt="plain", disable_numparse=True, colalign=aligned)]
         lines.append("Only train is filtered; valid and test are counted and kept whole.")
@@ -62,8 +62,13 @@ class CleaningReport:
                 remedy = "data.max_length" if reason == TOO_MANY_PIECES else "data.cleaning"
                 raise InputError(
                     f"no pair of the {split} split is left: {counts['read']} read, {counts.get(reason, 0)} of them "
-                    f"dropped as '{reason}'; look at the text, or relax {remedy}"
+                    f"dropped as '{shown(reason)}'; look at the text, or relax {remedy}"
                 )
+
+
+def shown(reason: str) -> str:
+    """A reason in the words that are printed."""
+    return reason.replace("pieces", "subwords")
 
 
 class Text(NamedTuple):

@@ -57,10 +57,8 @@ def run_page(results: Results, debug: bool = False, output: Path | None = None) 
     rows, flags = run_rows(results, debug)
     table = shown(framed([*rows, *extra_rows(results.parts)]))
     source, target = results.languages
-    page, command = (
-        results.directory / "page.html",
-        command_anywhere("export", "format=page", run=show(results.directory)),
-    )
+    page = results.directory / "page.html"
+    command = command_anywhere("export", "format=page", run=show(results.directory))
     live = quote(os.path.relpath(page, output or results.directory / "heads")) if page.is_file() else ""
     about = f"{len(results.heads)} heads of {results.name}, {source} to {target}. {MEANING}"
     links = escaped(about)

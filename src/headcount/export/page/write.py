@@ -12,14 +12,13 @@ from datasets import Dataset
 from sentencepiece import sentencepiece_model_pb2
 from torch import Tensor, nn
 
-from headcount.data.batches import Sentences
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import InputError
 from headcount.evaluation.contrastive import read_all_contrasts
 from headcount.export.limits import kinds
-from headcount.heads.ablation import without_each
+from headcount.heads.ablation import effects, without_each
+from headcount.heads.evaluation_set import evaluation_set
 from headcount.heads.interface import Heads
-from headcount.heads.likelihood import token_log_probs
 from headcount.model.attention import ScaledDotProduct
 from headcount.model.multi_head import MultiHeadAttention
 from headcount.model.positions import Rotation
@@ -105,19 +104,14 @@ def chosen_sentences(run: Run, rows: Dataset, each: int) -> list[dict[str, str]]
 def decided(run: Run, rows: Dataset, numbers: np.ndarray) -> list[tuple[int, str, float]]:
     """Of these rows, those whose right translation the model prefers, and without a single head the wrong one: the row,
     the head, and the smaller of both differences of log-probability in nats, by which the clearest is first."""
-    table, heads = rows.select(numbers), Heads(run.model)
-    source = Sentences.of(run.translator.encode(list(table["source"])))
-    right, wrong = (
-        token_log_probs(
-            heads, source, Sentences.of(run.tokenizer.target.encode(list(table[name]))), without_each(heads)
-        )
-        for name in ("target", "contrast")
-    )
-    whole, *without = right.sums - wrong.sums
+    test, heads = evaluation_set(run, rows.select(numbers)), Heads(run.model)
+    found = effects(heads, test, without_each(heads))
+    whole, *without = found["right"] - found["wrong"]
     clear = np.minimum(whole, -np.array(without))
     best = clear.max(axis=0, initial=0)
-    order = [place for place in np.argsort(-best, kind="stable") if best[place] > 0]
-    return [(int(numbers[place]), str(heads.names[clear[:, place].argmax()]), float(best[place])) for place in order]
+    order = [pair for pair in np.argsort(-best, kind="stable") if best[pair] > 0]
+    tested = numbers[test.tested]
+    return [(int(tested[pair]), str(heads.names[clear[:, pair].argmax()]), float(best[pair])) for pair in order]
 
 
 class Tensors:
