@@ -1,0 +1,85 @@
+"""What the pages of questions on heads share: figures as text, the template, the picture, and kept effects."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import altair
+import jinja2
+import numpy as np
+import pandas as pd
+import vl_convert
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+MINUS = "\N{MINUS SIGN}"
+
+
+class Estimate(NamedTuple):
+    """A figure with its 95 % interval and p-value."""
+
+    value: float
+    low: float
+    high: float
+    p: float
+
+    def show(self, digits: int = 2, unit: str = "") -> str:
+        ends = f"[{self.low:.{digits}f}, {self.high:.{digits}f}]"
+        return f"{self.value:.{digits}f}{unit} {ends}".replace("-", MINUS)
+
+    @property
+    def verdict(self) -> str:
+        return "above 0" if self.low > 0 else "below 0" if self.high < 0 else "inconclusive"
+
+
+def over_runs(values: ArrayLike, tests: int = 1) -> Estimate:
+    """The mean over runs, with a t interval that holds for `tests` figures at once (Bonferroni)."""
+    known = np.asarray(values, dtype=np.float64)
+    mean, free = float(known.mean()), len(known) - 1
+    error = float(known.std(ddof=1) / np.sqrt(len(known)))
+    half = float(stats.t.isf(0.025 / tests, free)) * error
+    p = min(1.0, tests * 2 * float(stats.t.sf(abs(mean) / error, free))) if error else 1.0
+    return Estimate(mean, mean - half, mean + half, p)
+
+
+def jackknife(without: NDArray[np.float64], whole: float, tests: int = 1) -> Estimate:
+    """A figure of all runs, `whole`, from those without each run: Tukey's pseudo-values, see `over_runs`."""
+    count = len(without)
+    found = over_runs(count * whole - (count - 1) * without, tests)
+    return found._replace(value=whole, low=whole + found.low - found.value, high=whole + found.high - found.value)
+
+
+def kept(question: str, name: str = "effects") -> pd.DataFrame:
+    """The kept effects of a question."""
+    return pd.read_parquet(RESULTS / question / f"{name}.parquet")
+
+
+def keep(question: str, table: pd.DataFrame, name: str = "effects") -> None:
+    """Write the effects of a question: numbers as float32, which halves the file."""
+    (RESULTS / question).mkdir(parents=True, exist_ok=True)
+    floats = dict.fromkeys(table.select_dtypes("float64"), "float32")
+    table.astype(floats).to_parquet(RESULTS / question / f"{name}.parquet", compression="zstd", index=False)
+
+
+def page(question: str, **figures: Any) -> str:
+    """The page of a question, from its template."""
+    folder = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(loader=folder, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
+    return environment.get_template(f"{question}.md.jinja").render(figures)
+
+
+def points(data: pd.DataFrame, x: str, order: Sequence[str], y: str, series: str) -> str:
+    """Points with their intervals, columns value, low and high, by x and series, as SVG."""
+    colour = altair.Color(series, title=None, legend=altair.Legend(orient="bottom"))
+    shared = {"x": altair.X(x, title=None, sort=list(order)), "color": colour, "xOffset": altair.XOffset(series)}
+    base = altair.Chart(data).encode(**shared)
+    bars = base.mark_rule().encode(y=altair.Y("low", title=y, scale=altair.Scale(zero=False)), y2="high")
+    drawn = (bars + base.mark_point(filled=True, size=50).encode(y="value")).properties(width=480, height=240)
+    return str(vl_convert.vegalite_to_svg(drawn.to_json()))
+
+
+def write(question: str, text: str, picture: str) -> None:
+    """Write the page of a question and its picture."""
+    (RESULTS / question / "README.md").write_text(text, encoding="utf-8")
+    (RESULTS / question / "picture.svg").write_text(picture, encoding="utf-8")
