@@ -1,7 +1,7 @@
 """Are heads the same from seed to seed? Replication of their effects over runs, against effects dealt at random.
 
-    python scripts/questions/stability.py collect NAME=SWEEP...     measured runs to docs/results/stability/effects.parquet
-    python scripts/questions/stability.py                           the page, from that file
+python scripts/questions/stability.py collect NAME=SWEEP...   measured runs to docs/results/stability/effects.parquet
+python scripts/questions/stability.py                         the page, from that file
 """
 
 import sys
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from common import Estimate, jackknife, keep
 from numpy.typing import NDArray
-from pages import Estimate, jackknife, keep, kept
 
 from headcount.heads.effects import FILE, read_parts
 from headcount.heads.replication import half
@@ -47,7 +47,8 @@ def collect(sweeps: dict[str, Path]) -> pd.DataFrame:
 
 
 def profiles(effects: pd.DataFrame) -> tuple[Floats, list[str]]:
-    """Harm over its root mean square in the run, by phenomenon, [run, half, head, phenomenon]; the sublayers of heads."""
+    """Harm over its root mean square in the run, by phenomenon, [run, half, head, phenomenon], and the sublayer of each
+    head."""
     table = effects.pivot_table(index=["run", "half", "head"], columns="phenomenon", values="harm", sort=True)
     runs, halves, heads = (table.index.get_level_values(name).unique() for name in ("run", "half", "head"))
     values = table.to_numpy().reshape(len(runs), len(halves), len(heads), -1)

@@ -72,8 +72,8 @@ def page(question: str, **figures: Any) -> str:
 def points(data: pd.DataFrame, x: str, order: Sequence[str], y: str, series: str) -> str:
     """Points with their intervals, columns value, low and high, by x and series, as SVG."""
     colour = altair.Color(series, title=None, legend=altair.Legend(orient="bottom"))
-    shared = {"x": altair.X(x, title=None, sort=list(order)), "color": colour, "xOffset": altair.XOffset(series)}
-    base = altair.Chart(data).encode(**shared)
+    x_axis = altair.X(x, title=None, sort=list(order))
+    base = altair.Chart(data).encode(x=x_axis, color=colour, xOffset=altair.XOffset(series))
     bars = base.mark_rule().encode(y=altair.Y("low", title=y, scale=altair.Scale(zero=False)), y2="high")
     drawn = (bars + base.mark_point(filled=True, size=50).encode(y="value")).properties(width=480, height=240)
     return str(vl_convert.vegalite_to_svg(drawn.to_json()))

@@ -1,0 +1,173 @@
+"""Which heads are needed, harmful, interchangeable? Causal head gating, by phenomenon.
+
+    python scripts/questions/gating.py collect RUN...     fits gates of these runs: docs/results/gating/*.parquet
+    python scripts/questions/gating.py                    the page, from these files
+
+Nam et al. 2025, "Causal head gating" (arXiv 2505.13737): gates between 0 and 1 of all heads are fitted to a task, then
+pushed up and pushed down. What stays open when pushed down is needed, what closes when pushed up does harm.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from common import keep
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headcount.data.batches import Batch, collate
+from headcount.data.batching import in_order_of_length
+from headcount.heads.ablation import effects, without_each
+from headcount.heads.evaluation_set import EvaluationSet, evaluation_set, select
+from headcount.heads.interface import Heads
+from headcount.heads.likelihood import batch_log_probs
+from headcount.run.opened import open_run
+
+QUESTION = "gating"
+LOSS = "loss"
+STEPS, DRAWS = 120, 5
+RATE = 0.2  # Adam's, of the logits
+WITHIN = 5.0  # points of accuracy that a sufficient set may lose
+PUSH = 0.005  # on each logit, in nats
+LIMIT = 4.0  # of logits
+BATCH_TOKENS = 512
+
+
+@dataclass(frozen=True)
+class Task:
+    """Sentences that gates are fitted to: batches of right and of wrong translations; without wrong ones, the loss."""
+
+    right: list[Batch]
+    wrong: list[Batch]
+
+    def objective(self, heads: Heads, gates: Tensor, number: int) -> Tensor:
+        """Nats a token of references, or of a choice between right and wrong translation."""
+        with heads.gated(gates):
+            right = batch_log_probs(heads, self.right[number])
+            if not self.wrong:
+                return -right.sum() / (right != 0).sum()
+            wrong = batch_log_probs(heads, self.wrong[number])
+        return F.softplus(wrong.sum(dim=1) - right.sum(dim=1)).mean()
+
+
+def task(heads: Heads, sentences: EvaluationSet, phenomenon: str) -> Task:
+    """The task of a phenomenon, or of the loss."""
+
+    def batches(source, target, groups):  # type: ignore[no-untyped-def]
+        return [collate(source, target, rows, 0).to(heads.model.device) for rows in groups]
+
+    if phenomenon == LOSS:
+        groups = in_order_of_length(sentences.source.lengths, sentences.target.lengths, BATCH_TOKENS)
+        return Task(batches(sentences.source, sentences.target, groups), [])
+    own = np.flatnonzero([cell[0] == phenomenon for cell in sentences.cells])
+    source, right = (select(each, sentences.tested[own]) for each in (sentences.source, sentences.target))
+    wrong = select(sentences.contrast, own)
+    groups = in_order_of_length(source.lengths, np.maximum(right.lengths, wrong.lengths), BATCH_TOKENS)
+    return Task(batches(source, right, groups), batches(source, wrong, groups))
+
+
+def fitted(heads: Heads, own: Task, start: Tensor, push: float, random: np.random.Generator) -> Tensor:
+    """Logits of gates after `STEPS` steps of Adam from `start`; push: on each, up or down."""
+    logits = start.clone().requires_grad_()
+    optimizer = torch.optim.Adam([logits], lr=RATE)
+    for _ in range(STEPS):
+        loss = own.objective(heads, logits.sigmoid(), int(random.integers(len(own.right)))) - push * logits.sum()
+        optimizer.zero_grad()
+        loss.backward(inputs=[logits])
+        optimizer.step()
+        with torch.no_grad():
+            logits.clamp_(-LIMIT, LIMIT)
+    return logits.detach()
+
+
+def gates_of(heads: Heads, own: Task, draw: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """G+ and G-, [head] each, from one draw of initial logits."""
+    random = np.random.default_rng(draw)
+    start = torch.from_numpy(random.normal(0, 1, len(heads))).to(heads.gates())
+    free = fitted(heads, own, start, 0.0, random)
+    up, down = (fitted(heads, own, free, sign * PUSH, random).sigmoid().cpu().double().numpy() for sign in (1, -1))
+    return up, down
+
+
+def scores(heads: Heads, test: EvaluationSet, gates: Tensor) -> Callable[[str, int], dict[str, float]]:
+    """Of a phenomenon (or the loss) and a row of `gates`: accuracy in percent and margin in nats on test pairs, or the
+    loss in nats a token."""
+    found = effects(heads, test, gates)
+    margins, names = found["right"] - found["wrong"], test.labels["phenomenon"]
+
+    def score(phenomenon: str, row: int) -> dict[str, float]:
+        if phenomenon == LOSS:
+            return {"loss": float(found["loss"][row].sum() / found["lengths"].sum())}
+        own = margins[row, names == phenomenon]
+        return {"accuracy": 100 * float((own > 0).mean()), "margin": float(own.mean())}
+
+    return score
+
+
+def sufficient(heads: Heads, valid: EvaluationSet, phenomenon: str, down: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """The heads of the smallest sufficient set on validation pairs, of those that G- orders: its most open heads."""
+    own = evaluation_set_of(valid, phenomenon)
+    order = np.argsort(-down, kind="stable")
+    on = np.tri(1 + len(order), len(order), -1, dtype=bool)[:, np.argsort(order)]  # [heads that are on, head]
+    found = effects(heads, own, torch.from_numpy(on).to(heads.gates()))
+    accuracy = 100 * (found["right"] > found["wrong"]).mean(axis=1)
+    return np.asarray(on[int((accuracy >= accuracy[-1] - WITHIN).argmax())])
+
+
+def evaluation_set_of(sentences: EvaluationSet, phenomenon: str) -> EvaluationSet:
+    """The pairs of one phenomenon."""
+    own = np.flatnonzero([cell[0] == phenomenon for cell in sentences.cells])
+    rows = sentences.tested[own]
+    return replace(
+        sentences,
+        rows=sentences.rows.select(rows),
+        source=select(sentences.source, rows),
+        target=select(sentences.target, rows),
+        own=np.arange(len(rows)),
+        tested=np.arange(len(rows)),
+        contrast=select(sentences.contrast, own),
+        cells=[sentences.cells[pair] for pair in own],
+        twinned=np.arange(0),
+    )
+
+
+def collect(directory: Path, test: int = 800, valid: int = 400) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The gates of a run, a row for each task, draw and head; and what sets of heads do on test pairs: all, those that
+    are facilitating alone, all but these, all but the interfering ones, and all but each head."""
+    run = open_run(directory)
+    heads, splits = Heads(run.model), run.data().one_way
+    test_set, valid_set = evaluation_set(run, splits["test"], test), evaluation_set(run, splits["valid"], valid)
+    names, labels = [LOSS, *sorted({cell[0] for cell in valid_set.cells})], heads.labels
+    gates, settings = [], []
+    rows: list[dict[str, Any]] = []
+    for name in names:
+        own = task(heads, valid_set, name)
+        for draw in range(DRAWS):
+            up, down = gates_of(heads, own, draw)
+            gates.append(pd.DataFrame({"task": name, "draw": draw, "head": labels, "up": up, "down": down}))
+            sets = {"facilitating": down > 0.5, "without interfering": up >= 0.5}
+            sets |= {} if name == LOSS else {"sufficient": sufficient(heads, valid_set, name, down)}
+            on_in = {key: "+".join(labels[on]) for key, on in sets.items()}
+            rows += [{"task": name, "draw": draw, "set": key, "on": heads_on} for key, heads_on in on_in.items()]
+            settings += [torch.from_numpy(on).to(heads.gates()) for on in sets.values()]
+    single = without_each(heads)
+    score = scores(heads, test_set, torch.cat([single, torch.stack(settings)]))
+    for number, row in enumerate(rows):
+        row |= score(row["task"], len(single) + number)
+    off = ["all", *(f"without {head}" for head in labels)]
+    for name in names:
+        rows += [{"task": name, "set": key, **score(name, number)} for number, key in enumerate(off)]
+    return pd.concat(gates).assign(run=directory.name), pd.DataFrame(rows).assign(run=directory.name)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["collect"]:
+        tables = zip(*(collect(Path(each)) for each in sys.argv[2:]), strict=True)
+        for name, each in zip(("gates", "sets"), tables, strict=True):
+            keep(QUESTION, pd.concat(each), name)

@@ -1,0 +1,167 @@
+"""Self-repair: do later heads make up for a head that is off? And is what a head loses information or a bias?
+
+    python scripts/questions/repair.py collect NAME=SWEEP...   measured runs to docs/results/repair/*.parquet
+    python scripts/questions/repair.py                         the page, from these files
+
+McGrath et al. 2023, "The Hydra effect" (arXiv 2307.15771); Rushing and Nanda 2024 (arXiv 2402.15390).
+"""
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from common import Estimate, keep, over_runs
+
+from headcount import open_run
+from headcount.data.batches import Sentences
+from headcount.heads.ablation import effects, without_each
+from headcount.heads.analysis import Arrays
+from headcount.heads.door import Run
+from headcount.heads.effects import FILE, read_parts
+from headcount.heads.evaluation_set import EvaluationSet, evaluation_set, select
+from headcount.heads.interface import Heads, Layer
+from headcount.heads.likelihood import batch_log_probs, batches
+from headcount.heads.statistics import LOSS, pair_scores
+
+QUESTION = "repair"
+ALL = "all phenomena"
+TEST = 800  # sentences
+
+
+def halves(phenomena: np.ndarray) -> np.ndarray:
+    """0 or 1 for each pair, in turn within its phenomenon."""
+    found = np.zeros(len(phenomena), dtype=np.int64)
+    for name in np.unique(phenomena):
+        own = np.flatnonzero(phenomena == name)
+        found[own] = np.arange(len(own)) % 2
+    return found
+
+
+def repairable(heads: Heads) -> list[int]:
+    """The heads of the decoder that have heads behind them: all but those of the last cross-attention."""
+    last = max(head.layer for head in heads.names if head.kind == "cross")
+    return [n for n, head in enumerate(heads.names) if head.kind != "encoder" and head.place != Layer("cross", last)]
+
+
+@torch.inference_mode()
+def direct(heads: Heads, source: Sentences, target: Sentences, off: list[int]) -> np.ndarray:
+    """Log-probability of each target in nats, [1 + head, sentence], float64: of the whole model, and with the output of
+    each head at zero while all other heads keep the outputs that they have in the whole model."""
+    found = np.zeros((1 + len(off), len(target.lengths)))
+    for rows, batch in batches(heads, source, target):
+        with heads.recorded() as records:
+            found[0, rows] = batch_log_probs(heads, batch).double().sum(dim=1).cpu()
+        for number, head in enumerate(off, start=1):
+            gates = heads.gates_off([head])
+            edits = {layer: partial(_frozen, each[0], gates[heads.columns(layer)]) for layer, each in records.items()}
+            with heads.edited(edits):
+                found[number, rows] = batch_log_probs(heads, batch).double().sum(dim=1).cpu()
+    return found
+
+
+def _frozen(outputs: torch.Tensor, gates: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    return outputs * gates[:, None, None]
+
+
+def zeroed(run: Run, test: EvaluationSet) -> pd.DataFrame:
+    """Mean harm in nats without each head, by phenomenon (of the margin) and for the loss, by half of the pairs or
+    sentences: direct, all other heads as they were; total, all free."""
+    heads, source = Heads(run.model), select(test.source, test.tested)
+    off = repairable(heads)
+    free = effects(heads, test, without_each(heads))
+    margins = {"total": (free["right"] - free["wrong"])[[0, *(1 + n for n in off)]]}
+    right = direct(heads, source, select(test.target, test.tested), off)
+    margins["direct"] = right - direct(heads, source, test.contrast, off)
+    losses = {"total": -free["loss"][[0, *(1 + n for n in off)]]}
+    losses["direct"] = direct(heads, select(test.source, test.own), select(test.target, test.own), off)
+    names, rows = test.labels["phenomenon"], []
+    groups = [(name, margins, names == name, halves(names)) for name in np.unique(names)]
+    whole = np.ones(len(test.own), dtype=bool)
+    for name, scores, inside, side in [*groups, (LOSS, losses, whole, halves(whole))]:
+        for number in (0, 1):
+            own = inside & (side == number)
+            harm = {key: (each[0] - each[1:])[:, own].mean(axis=1) for key, each in scores.items()}
+            rows.append(pd.DataFrame({"head": heads.labels[off], "phenomenon": name, "half": number} | harm))
+    return pd.concat(rows)
+
+
+def taken(run: Run, test: EvaluationSet, most: int = 100) -> pd.DataFrame:
+    """What each later head adds to the logits of the reference beyond what it adds in the whole model, where a head is
+    off: a row for each head off and head behind it, in logits a sentence (see `Run.logit_attribution`)."""
+    rows = test.rows.select(test.own[:most])
+    pairs = list(zip(rows["source"], rows["target"], strict=True))
+    whole = [run.logit_attribution(*pair).sum("token") for pair in pairs]
+    found = []
+    for number in repairable(run.heads):
+        with run.heads.off(number):
+            without = [run.logit_attribution(*pair).sum("token") for pair in pairs]
+        change = np.mean([(b - a).to_numpy() for a, b in zip(whole, without, strict=True)], axis=0)
+        own = np.mean([each.to_numpy() for each in whole], axis=0)
+        table = pd.DataFrame({"receiver": whole[0]["head"].to_numpy(), "gain": change, "adds": own})
+        found.append(table.assign(off=str(run.heads.names[number])))
+    return pd.concat(found)
+
+
+def lost(arrays: Arrays) -> pd.DataFrame:
+    """Points lost without the head that costs most accuracy in a phenomenon, chosen on one half of the pairs and
+    measured on the other, both ways: accuracy, sensitivity."""
+    scores = {name: pair_scores(arrays, "zero", name) for name in ("accuracy", "sensitivity")}
+    known, side, rows = np.isfinite(scores["sensitivity"]).all(axis=0), halves(arrays["phenomenon"]), []
+    for name in np.unique(arrays["phenomenon"][known]):
+        for number in (0, 1):
+            own = (arrays["phenomenon"] == name) & known
+            costs = {key: each[:1] - each[1:] for key, each in scores.items()}
+            head = int(costs["accuracy"][:, own & (side == number)].mean(axis=1).argmax())
+            points = {key: float(each[head, own & (side != number)].mean()) for key, each in costs.items()}
+            rows.append({"phenomenon": name, "head": arrays["head"][head], "half": number} | points)
+    return pd.DataFrame(rows)
+
+
+def collect(conditions: dict[str, Path]) -> dict[str, pd.DataFrame]:
+    """The tables of runs, by name of a condition and by run; a condition is a sweep, or weights kept in its runs:
+    SWEEP:step-00000250.safetensors."""
+    tables: dict[str, list[pd.DataFrame]] = {"zeroed": [], "taken": [], "lost": []}
+    for condition, given in conditions.items():
+        sweep, _, step = str(given).partition(":")
+        for directory in sorted(path.parents[1] for path in Path(sweep).glob(f"*/heads/{FILE}")):
+            run = open_run(directory, checkpoint=directory / "checkpoints" / step if step else None)
+            test = evaluation_set(run, run.data().one_way["test"], TEST)
+            found = {"zeroed": zeroed(run, test)}
+            if not step:
+                found |= {"taken": taken(run, test), "lost": lost(read_parts(directory / "heads" / FILE)["ablation"])}
+            for name, table in found.items():
+                tables[name].append(table.assign(condition=condition, run=int(directory.name.rpartition("seed=")[2])))
+    return {name: pd.concat(each) for name, each in tables.items()}
+
+
+def repaired(table: pd.DataFrame) -> pd.DataFrame:
+    """By run and phenomenon, and for all phenomena: the direct effect less the total one as a share of the direct one,
+    over the heads whose direct effect is above 0 on the other half of the pairs."""
+    keys = ["run", "head", "phenomenon"]
+    wide = table.pivot_table(index=keys, columns="half", values=["direct", "total"])
+    sums = []
+    for chosen, measured in ((0, 1), (1, 0)):
+        own = wide[wide["direct", chosen] > 0]
+        sums.append(pd.DataFrame({name: own[name, measured] for name in ("direct", "total")}))
+    both = pd.concat(sums).groupby(["run", "phenomenon"]).sum().reset_index()
+    every = both[both["phenomenon"] != LOSS].groupby("run")[["direct", "total"]].sum().reset_index()
+    both = pd.concat([both, every.assign(phenomenon=ALL)])
+    return both.assign(share=1 - both["total"] / both["direct"]).pivot(
+        index="run", columns="phenomenon", values="share"
+    )
+
+
+def repair(table: pd.DataFrame, condition: str, tests: int = 1) -> dict[str, Estimate]:
+    """The share that is repaired, over the runs of a condition, by phenomenon."""
+    shares = repaired(table[table["condition"] == condition])
+    return {name: over_runs(shares[name], tests) for name in shares}
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["collect"]:
+        sweeps = {name: Path(path) for name, _, path in (each.partition("=") for each in sys.argv[2:])}
+        for name, each in collect(sweeps).items():
+            keep(QUESTION, each, name)
