@@ -43,6 +43,16 @@ def over_runs(values: ArrayLike, tests: int = 1) -> Estimate:
     return Estimate(mean, mean - half, mean + half, p)
 
 
+def alarm_rate(values: ArrayLike, tests: int, studies: int = 1000) -> float:
+    """Share in percent of studies without an effect that find one: figures [run, test] whose sign is drawn anew for
+    each run, and a t interval for each test (see `over_runs`)."""
+    known, random = np.asarray(values, dtype=np.float64), np.random.default_rng(0)
+    flipped = known * random.choice([-1.0, 1.0], (studies, len(known), 1))
+    error = flipped.std(axis=1, ddof=1) / np.sqrt(len(known))
+    half = float(stats.t.isf(0.025 / tests, len(known) - 1)) * error
+    return 100 * float((abs(flipped.mean(axis=1)) > half).any(axis=1).mean())
+
+
 def jackknife(without: NDArray[np.float64], whole: float, tests: int = 1) -> Estimate:
     """A figure of all runs, `whole`, from those without each run: Tukey's pseudo-values, see `over_runs`."""
     count = len(without)

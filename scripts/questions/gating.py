@@ -10,6 +10,7 @@ pushed up and pushed down. What stays open when pushed down is needed, what clos
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from common import keep
 from numpy.typing import NDArray
+from scipy import stats
 from torch import Tensor
 
 from headcount.data.batches import Batch, collate
@@ -164,6 +166,60 @@ def collect(directory: Path, test: int = 800, valid: int = 400) -> tuple[pd.Data
     for name in names:
         rows += [{"task": name, "set": key, **score(name, number)} for number, key in enumerate(off)]
     return pd.concat(gates).assign(run=directory.name), pd.DataFrame(rows).assign(run=directory.name)
+
+
+def roles(gates: pd.DataFrame) -> pd.DataFrame:
+    """Mean number of heads of each role, by task: over runs and draws."""
+    role = np.where(gates["down"] > 0.5, "facilitating", np.where(gates["up"] < 0.5, "interfering", "irrelevant"))
+    draws = gates[["run", "draw"]].drop_duplicates()
+    return gates.assign(role=role).groupby(["task", "role"]).size().unstack(fill_value=0) / len(draws)
+
+
+def found_sets(sets: pd.DataFrame) -> dict[tuple[str, str], list[set[str]]]:
+    """The sets that are sufficient on test pairs too, by run and phenomenon; different ones alone."""
+    whole = sets[sets["set"] == "all"].set_index(["run", "task"])["accuracy"]
+    tried = sets[sets["set"] == "sufficient"]
+    enough = tried[tried["accuracy"].to_numpy() >= whole[pd.MultiIndex.from_frame(tried[["run", "task"]])] - WITHIN]
+    found: dict[tuple[str, str], list[set[str]]] = {key: [] for key in whole.index if key[1] != LOSS}
+    for row in enough.itertuples():
+        own = set(filter(None, str(row.on).split("+")))
+        if own not in found[row.run, row.task]:
+            found[row.run, row.task].append(own)
+    return found
+
+
+def apart(sets: list[set[str]]) -> bool:
+    """Whether two of the sets share less than half of the heads of both."""
+    return any(len(a & b) < 0.5 * len(a | b) for a, b in combinations(sets, 2))
+
+
+def costly(sets: pd.DataFrame, bound: float = 0.01) -> dict[str, set[str]]:
+    """By run, the heads that alone cost more than the bound on the loss, in nats a token."""
+    loss = sets[sets["task"] == LOSS].set_index(["run", "set"])["loss"]
+    found: dict[str, set[str]] = {run: set() for run in sets["run"].unique()}
+    for (run, name), value in loss.items():
+        if name.startswith("without ") and "." in name and value - loss[run, "all"] > bound:
+            found[run].add(name.removeprefix("without "))
+    return found
+
+
+def interference(sets: pd.DataFrame) -> pd.DataFrame:
+    """Margin in nats without the interfering heads less that of the whole model, mean over draws, [run, phenomenon]."""
+    margins = sets[sets["task"] != LOSS].pivot_table(index="run", columns=["set", "task"], values="margin")
+    return margins["without interfering"] - margins["all"]
+
+
+def ranks(gates: pd.DataFrame, sets: pd.DataFrame) -> pd.DataFrame:
+    """Rank correlation over heads of G-, mean over draws, with the harm of removing the head, [run, task]."""
+    down = gates.groupby(["run", "task", "head"])["down"].mean()
+    score = sets.assign(score=sets["margin"].fillna(-sets["loss"])).groupby(["run", "task", "set"])["score"].mean()
+    rows = []
+    for (run, name), own in down.groupby(level=["run", "task"]):
+        harm = [
+            score[run, name, "all"] - score[run, name, f"without {head}"] for head in own.index.get_level_values("head")
+        ]
+        rows.append({"run": run, "task": name, "rank": stats.spearmanr(own, harm).statistic})
+    return pd.DataFrame(rows).pivot(index="run", columns="task", values="rank")
 
 
 if __name__ == "__main__":

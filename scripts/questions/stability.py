@@ -7,11 +7,14 @@ python scripts/questions/stability.py                         the page, from tha
 import sys
 from itertools import combinations, permutations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from common import Estimate, jackknife, keep
 from numpy.typing import NDArray
+from scipy import stats
+from scipy.optimize import linear_sum_assignment
 
 from headcount.heads.effects import FILE, read_parts
 from headcount.heads.replication import half
@@ -46,14 +49,14 @@ def collect(sweeps: dict[str, Path]) -> pd.DataFrame:
     return pd.concat(found)[["condition", "run", "head", "phenomenon", "half", "harm", "whole"]]
 
 
-def profiles(effects: pd.DataFrame) -> tuple[Floats, list[str]]:
+def profiles(effects: pd.DataFrame) -> tuple[Floats, NDArray]:
     """Harm over its root mean square in the run, by phenomenon, [run, half, head, phenomenon], and the sublayer of each
     head."""
     table = effects.pivot_table(index=["run", "half", "head"], columns="phenomenon", values="harm", sort=True)
     runs, halves, heads = (table.index.get_level_values(name).unique() for name in ("run", "half", "head"))
     values = table.to_numpy().reshape(len(runs), len(halves), len(heads), -1)
     scale = np.sqrt((values**2).mean(axis=(1, 2), keepdims=True))
-    return values / np.maximum(scale, 1e-12), [head.partition(".")[0] for head in heads]
+    return values / np.maximum(scale, 1e-12), np.array([head.partition(".")[0] for head in heads])
 
 
 def similarity(first: Floats, second: Floats) -> Floats:
@@ -76,13 +79,13 @@ def dealt(values: Floats, random: np.random.Generator, times: int) -> Floats:
     return np.take_along_axis(np.broadcast_to(values, (times, *values.shape)), order[:, None], axis=2)
 
 
-def replication(values: Floats, random: np.random.Generator) -> tuple[Floats, Floats]:
+def replication(values: Floats, random: np.random.Generator, times: int = DEALT) -> tuple[Floats, Floats]:
     """Similarity of the heads of one sublayer, and its mean with effects dealt at random, [run, run], symmetric;
     values: [run, half, head, phenomenon]."""
     found, null = np.zeros((2, len(values), len(values)))
     for i, j in combinations(range(len(values)), 2):
         found[i, j] = found[j, i] = similarity(values[i], values[j])
-        null[i, j] = null[j, i] = similarity(values[i], dealt(values[j], random, DEALT)).mean()
+        null[i, j] = null[j, i] = similarity(values[i], dealt(values[j], random, times)).mean()
     return found, null
 
 
@@ -92,22 +95,122 @@ def mean_of_pairs(values: Floats) -> tuple[Floats, float]:
     return (total - 2 * values.sum(axis=1)) / ((runs - 1) * (runs - 2)), float(total / (runs * (runs - 1)))
 
 
-def excesses(effects: pd.DataFrame, seed: int = 0) -> dict[str, dict[str, tuple[Floats, float]]]:
-    """By sublayer: observed, dealt and excess, each the mean over pairs of runs, without each run and of all."""
+def excesses(effects: pd.DataFrame, seed: int = 0) -> dict[str, tuple[Floats, Floats]]:
+    """By sublayer what `replication` gives, observed and dealt, [run, run]."""
     values, sublayers = profiles(effects)
-    random, found = np.random.default_rng(seed), {}
-    for sublayer in dict.fromkeys(sublayers):
-        own = values[:, :, [name == sublayer for name in sublayers]]
-        observed, null = replication(own, random)
-        pairs = {"observed": observed, "dealt": null, "excess": observed - null}
-        found[sublayer] = {name: mean_of_pairs(each) for name, each in pairs.items()}
+    random = np.random.default_rng(seed)
+    return {name: replication(values[:, :, sublayers == name], random) for name in dict.fromkeys(sublayers.tolist())}
+
+
+def contrast(found: dict[str, tuple[Floats, Floats]], weights: dict[str, float], tests: int) -> Estimate:
+    """A weighted sum of the excess similarities of sublayers, jackknifed over runs."""
+    excess = sum(weight * (found[name][0] - found[name][1]) for name, weight in weights.items())
+    return jackknife(*mean_of_pairs(np.asarray(excess)), tests)
+
+
+def dealt_runs(values: Floats, sublayers: NDArray, random: np.random.Generator) -> Floats:
+    """The profiles of all runs, dealt at random within each sublayer, see `dealt`."""
+    found = values.copy()
+    for name in np.unique(sublayers):
+        own = sublayers == name
+        found[:, :, own] = np.stack([dealt(each[:, own], random, 1)[0] for each in values])
     return found
 
 
-def contrast(found: dict[str, dict[str, tuple[Floats, float]]], weights: dict[str, float], tests: int) -> Estimate:
-    """A weighted sum of excesses of sublayers, jackknifed over runs."""
-    without = sum(weight * found[name]["excess"][0] for name, weight in weights.items())
-    return jackknife(np.asarray(without), sum(w * found[name]["excess"][1] for name, w in weights.items()), tests)
+def variance_shares(values: Floats, sublayers: NDArray) -> dict[str, float]:
+    """Where the variance of effects comes from, over all runs, heads and phenomena: the sublayer (and phenomenon); the
+    head within it that recurs, matched on half 0; the head of one run alone; the draw of pairs. Shares of half 1."""
+    parts = dict.fromkeys(("sublayer", "head that recurs", "head of one run", "draw of pairs"), 0.0)
+    for name in np.unique(sublayers):
+        of_layer = values[:, :, sublayers == name]
+        own = np.stack([matched(of_layer[0], each) for each in of_layer])
+        noise = float(((own[:, 0] - own[:, 1]) ** 2).mean() / 2)
+        centred = own[:, 1] - own[:, 1].mean(axis=(0, 1))  # [run, head, phenomenon]
+        runs = len(centred)
+        shared = float(((centred.sum(axis=0) ** 2 - (centred**2).sum(axis=0)) / (runs * (runs - 1))).mean())
+        parts["sublayer"] += float((own[:, 1].mean(axis=(0, 1)) ** 2).mean())
+        parts["head that recurs"] += shared
+        parts["head of one run"] += float((centred**2).mean()) - shared - noise
+        parts["draw of pairs"] += noise
+    return {name: value / sum(parts.values()) for name, value in parts.items()}
+
+
+def matched(first: Floats, second: Floats) -> Floats:
+    """The heads of the second run in the order of those of the first that they are matched with, by half 0."""
+    return second[:, linear_sum_assignment(first[0] @ second[0].T, maximize=True)[1]]
+
+
+def places(effects: pd.DataFrame) -> pd.DataFrame:
+    """The sublayer that most often has the head with the largest effect on a phenomenon, and the number of runs."""
+    means = effects.groupby(["run", "phenomenon", "head"])["harm"].mean().reset_index()
+    top = means.loc[means.groupby(["run", "phenomenon"])["harm"].idxmax()]
+    counts = top.assign(sublayer=top["head"].str.partition(".")[0]).groupby("phenomenon")["sublayer"].value_counts()
+    return counts.reset_index().drop_duplicates("phenomenon")
+
+
+def false_alarms(effects: pd.DataFrame, studies: int = 300) -> dict[str, float]:
+    """Share of studies in percent, with effects dealt at random within sublayers, in which an interval excludes 0: of
+    any sublayer, and of the difference of two groups of runs."""
+    values, sublayers = profiles(effects)
+    random, half_ = np.random.default_rng(0), len(values) // 2
+    alarms = dict.fromkeys(("any sublayer", "two groups"), 0)
+    for _ in range(studies):
+        own, found = dealt_runs(values, sublayers, random), []
+        for name in np.unique(sublayers):
+            observed, null = replication(own[:, :, sublayers == name], random, times=20)
+            found.append(observed - null)
+        of_runs = [jackknife(*mean_of_pairs(each), tests=len(found)) for each in found]
+        alarms["any sublayer"] += any(each.verdict != "inconclusive" for each in of_runs)
+        mean = np.mean(found, axis=0)
+        groups = [mean_of_pairs(mean[own_, own_]) for own_ in (slice(half_), slice(half_, 2 * half_))]
+        alarms["two groups"] += difference(*groups).verdict != "inconclusive"
+    return {name: 100 * count / studies for name, count in alarms.items()}
+
+
+def difference(first: tuple[Floats, float], second: tuple[Floats, float], tests: int = 1) -> Estimate:
+    """The first group of runs less the second, each jackknifed; degrees of freedom by Welch and Satterthwaite."""
+    pseudo = [len(each) * whole - (len(each) - 1) * each for each, whole in (first, second)]
+    result = stats.ttest_ind(*pseudo, equal_var=False)
+    low, high = result.confidence_interval(1 - 0.05 / tests)
+    value, shift = first[1] - second[1], float(pseudo[0].mean() - pseudo[1].mean())
+    return Estimate(value, float(low) + value - shift, float(high) + value - shift, float(result.pvalue))
+
+
+def figures(effects: pd.DataFrame) -> dict[str, Any]:
+    """What the page says, but for its first sentence."""
+    tables = dict(list(effects.groupby("condition")))
+    default, tables["ten"] = tables["default"], tables["default"][tables["default"]["run"] <= 10]
+    found = {name: excesses(table) for name, table in tables.items()}
+    kinds = {name: 1 / 2 if name.startswith("cross") else -1 / 4 for name in found["default"]}
+    depth = {name: 1 / 6 if name[-1] in "23" else -1 / 6 for name in found["tatoeba"]}
+    whole = {
+        name: mean_of_pairs(np.mean([observed - null for observed, null in own.values()], axis=0))
+        for name, own in found.items()
+    }
+    values, sublayers = profiles(default)
+    random, variance = np.random.default_rng(0), variance_shares(values, sublayers)
+    by_chance = [variance_shares(dealt_runs(values, sublayers, random), sublayers) for _ in range(20)]
+    return {
+        "sublayers": {
+            name: {
+                "observed": mean_of_pairs(pairs[0])[1],
+                "dealt": mean_of_pairs(pairs[1])[1],
+                "excess": jackknife(*mean_of_pairs(pairs[0] - pairs[1]), tests=6),
+            }
+            for name, pairs in found["default"].items()
+        },
+        "contrasts": {
+            "cross-attention less self-attention": contrast(found["default"], kinds, 4),
+            "weight decay 0.1 less 0.0001": difference(whole["decay_0.1"], whole["ten"], 4),
+            "Tatoeba: layers 2 and 3 less 1 and 4": contrast(found["tatoeba"], depth, 4),
+            "Tatoeba: weight decay 0.1 less the recipe's": difference(whole["tatoeba_0.1"], whole["tatoeba"], 4),
+        },
+        "variance": variance,
+        "chance": float(np.mean([each["head that recurs"] for each in by_chance])) / variance["head that recurs"],
+        "places": places(default),
+        "runs": default["run"].nunique(),
+        "alarms": false_alarms(default),
+    }
 
 
 if __name__ == "__main__":

@@ -88,13 +88,15 @@ def _value(run: RunResult | None, setting: str) -> Any:
 
 
 def _labels(told: Jobs) -> dict[str, str]:
-    """Of each job, the value of the one setting, or the list of settings and values; values alone where the list is
-    long for a row and they are words (gru, before, additive). A name is cut to its last part where that is unique."""
+    """Of each job, the value of the one setting, or the list of settings and values but those that are null; values
+    alone where the list is long for a row and they are words (gru, before, additive). A name is cut to its last part
+    where that is unique."""
     names = list(next(iter(told.values())))
     ends = [re.split("[./]", name)[-1] for name in names]
     short = [end if ends.count(end) == 1 else name for name, end in zip(names, ends, strict=True)]
     values = {job: [*map(typed, own.values())] for job, own in told.items()}
-    listed = {job: ", ".join(map("=".join, zip(short, own, strict=True))) for job, own in values.items()}
+    pairs = {job: list(zip(short, own, strict=True)) for job, own in values.items()}
+    listed = {job: ", ".join(f"{a}={b}" for a, b in own if b != "null" or len(own) == 1) for job, own in pairs.items()}
     words = all(isinstance(value, str) for own in told.values() for value in own.values())
     if len(names) == 1 or (words and max(map(len, listed.values())) > LONGEST):
         listed = {job: ", ".join(own) for job, own in values.items()}
