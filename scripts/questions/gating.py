@@ -35,7 +35,7 @@ QUESTION = "gating"
 LOSS = "loss"
 STEPS, DRAWS = 120, 5
 RATE = 0.2  # Adam's, of the logits
-WITHIN = 5.0  # points of accuracy that a sufficient set may lose
+WITHIN, CHOSEN_WITHIN = 5.0, 2.0  # points of accuracy that a sufficient set may lose on test and validation pairs
 PUSH = 0.005  # on each logit, in nats
 LIMIT = 4.0  # of logits
 BATCH_TOKENS = 512
@@ -119,7 +119,7 @@ def sufficient(heads: Heads, valid: EvaluationSet, phenomenon: str, down: NDArra
     on = np.tri(1 + len(order), len(order), -1, dtype=bool)[:, np.argsort(order)]  # [heads that are on, head]
     found = effects(heads, own, torch.from_numpy(on).to(heads.gates()))
     accuracy = 100 * (found["right"] > found["wrong"]).mean(axis=1)
-    return np.asarray(on[int((accuracy >= accuracy[-1] - WITHIN).argmax())])
+    return np.asarray(on[int((accuracy >= accuracy[-1] - CHOSEN_WITHIN).argmax())])
 
 
 def evaluation_set_of(sentences: EvaluationSet, phenomenon: str) -> EvaluationSet:
@@ -139,7 +139,7 @@ def evaluation_set_of(sentences: EvaluationSet, phenomenon: str) -> EvaluationSe
     )
 
 
-def collect(directory: Path, test: int = 800, valid: int = 400) -> tuple[pd.DataFrame, pd.DataFrame]:
+def collect(directory: Path, test: int | None = 800, valid: int | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The gates of a run, a row for each task, draw and head; and what sets of heads do on test pairs: all, those that
     are facilitating alone, all but these, all but the interfering ones, and all but each head."""
     run = open_run(directory)
