@@ -14,11 +14,13 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import altair
 import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from common import keep
+import vl_convert
+from common import alarm_rate, keep, over_runs
 from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
@@ -30,10 +32,12 @@ from headcount.heads.evaluation_set import EvaluationSet, evaluation_set, select
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import batch_log_probs
 from headcount.run.opened import open_run
+from headcount.statistics.planned import holm
 
 QUESTION = "gating"
 LOSS = "loss"
 STEPS, DRAWS = 120, 5
+ROLES = ("facilitating", "irrelevant", "interfering")
 RATE = 0.2  # Adam's, of the logits
 WITHIN, CHOSEN_WITHIN = 5.0, 2.0  # points of accuracy that a sufficient set may lose on test and validation pairs
 PUSH = 0.005  # on each logit, in nats
@@ -220,6 +224,50 @@ def ranks(gates: pd.DataFrame, sets: pd.DataFrame) -> pd.DataFrame:
         ]
         rows.append({"run": run, "task": name, "rank": stats.spearmanr(own, harm).statistic})
     return pd.DataFrame(rows).pivot(index="run", columns="task", values="rank")
+
+
+def figures(gates: pd.DataFrame, sets: pd.DataFrame) -> dict[str, Any]:
+    """What the page says, but for its first sentence."""
+    counts, found, needed, harm, rank = (
+        roles(gates),
+        found_sets(sets),
+        costly(sets),
+        interference(sets),
+        ranks(gates, sets),
+    )
+    p = dict(zip(harm, holm([over_runs(harm[name]).p for name in harm]), strict=True))
+    rows = []
+    for name in counts.index:
+        own = {run: each for (run, task), each in found.items() if task == name}
+        sizes = [len(each) for sets_ in own.values() for each in sets_]
+        lacking = [len(needed[run] - set.intersection(*each)) / len(needed[run]) for run, each in own.items() if each]
+        row: dict[str, Any] = {"task": name, **{role: counts.loc[name].get(role, 0.0) for role in ROLES}}
+        row |= {"apart": "–", "size": "–", "lacks": "–", "interference": "–", "rank": over_runs(rank[name]).show()}
+        if name != LOSS:
+            row["apart"] = f"{sum(map(apart, own.values()))} of {len(own)}"
+            row |= (
+                {"size": f"{min(sizes)} to {max(sizes)}", "lacks": f"{100 * np.mean(lacking):.0f} %"} if sizes else {}
+            )
+            row["interference"] = f"{over_runs(harm[name], harm.shape[1]).show()} (p {p[name]:.3f})"
+        rows.append(row)
+    several = sum(row["apart"].startswith(("4", "5")) for row in rows)
+    raised = [name for name in harm if p[name] < 0.05 and harm[name].mean() > 0]
+    return {
+        "rows": rows,
+        "several": several,
+        "verdict": "holds" if several >= 4 else "fails" if several == 0 else "inconclusive",
+        "costly": f"{np.mean([len(each) for each in needed.values()]):.1f}",
+        "harmful": f"Removing them raises the margin of {', '.join(raised) or 'no phenomenon'}.",
+        "alarms": alarm_rate(harm.to_numpy(), harm.shape[1]),
+    }
+
+
+def picture(gates: pd.DataFrame) -> str:
+    """Stacked bars of the roles, by task, as SVG."""
+    data = roles(gates)[list(ROLES)].reset_index().melt("task", var_name="role", value_name="heads")
+    colour = altair.Color("role", title=None, sort=list(ROLES), legend=altair.Legend(orient="bottom"))
+    bars = altair.Chart(data).mark_bar().encode(x=altair.X("task", title=None), y="heads", color=colour)
+    return str(vl_convert.vegalite_to_svg(bars.properties(width=420, height=240).to_json()))
 
 
 if __name__ == "__main__":

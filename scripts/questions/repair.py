@@ -9,11 +9,12 @@ McGrath et al. 2023, "The Hydra effect" (arXiv 2307.15771); Rushing and Nanda 20
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from common import Estimate, keep, over_runs
+from common import Estimate, alarm_rate, keep, over_runs
 
 from headcount import open_run
 from headcount.data.batches import Sentences
@@ -22,13 +23,15 @@ from headcount.heads.analysis import Arrays
 from headcount.heads.door import Run
 from headcount.heads.effects import FILE, read_parts
 from headcount.heads.evaluation_set import EvaluationSet, evaluation_set, select
-from headcount.heads.interface import Heads, Layer
+from headcount.heads.interface import Heads, Layer, heads_named
 from headcount.heads.likelihood import batch_log_probs, batches
 from headcount.heads.statistics import LOSS, pair_scores
+from headcount.statistics.planned import holm
 
 QUESTION = "repair"
 ALL = "all phenomena"
 TEST = 800  # sentences
+CONDITIONS = {"250": "after 250 steps", "500": "after 500", "default": "at the end", "head_dropout": "head dropout 0.1"}
 
 
 def halves(phenomena: np.ndarray) -> np.ndarray:
@@ -154,10 +157,47 @@ def repaired(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def repair(table: pd.DataFrame, condition: str, tests: int = 1) -> dict[str, Estimate]:
-    """The share that is repaired, over the runs of a condition, by phenomenon."""
-    shares = repaired(table[table["condition"] == condition])
-    return {name: over_runs(shares[name], tests) for name in shares}
+def takers(table: pd.DataFrame) -> dict[str, Estimate]:
+    """By sublayer: what its heads add to the logits of the reference beyond what they add in the whole model, over what
+    the head that is off adds there; heads that add something, sums over them, mean over runs."""
+    names = {column: heads_named(table[column]) for column in ("off", "receiver")}
+    order = {Layer("decoder", 1): 0, Layer("cross", 1): 1, Layer("decoder", 2): 2, Layer("cross", 2): 3}
+    places = {column: [order[head.place] for head in heads] for column, heads in names.items()}
+    own = table[table["off"] == table["receiver"]].set_index(["run", "off"])["adds"]
+    behind = table[np.array(places["receiver"]) > np.array(places["off"])]
+    behind = behind.assign(sublayer=behind["receiver"].str.partition(".")[0])
+    gains = behind.groupby(["run", "sublayer"])["gain"].sum()
+    lost_ = {
+        (run, name): own[run][sorted(set(each["off"]))].clip(lower=0).sum()
+        for (run, name), each in behind.groupby(["run", "sublayer"])
+    }
+    shares = (gains / pd.Series(lost_)).unstack()
+    return {name: over_runs(shares[name], shares.shape[1]) for name in shares}
+
+
+def figures(zeroed: pd.DataFrame, taken: pd.DataFrame, lost: pd.DataFrame) -> dict[str, Any]:
+    """What the page says, but for its first sentence."""
+    shares = {name: repaired(own) for name, own in zeroed.groupby("condition")}
+    tests = {
+        "repair": over_runs(shares["default"][LOSS], 3),
+        "with head dropout less without": over_runs(shares["head_dropout"][LOSS] - shares["default"][LOSS], 3),
+        "after 250 steps less at the end": over_runs(shares["250"][LOSS] - shares["default"][LOSS], 3),
+    }
+    raw = [shares["default"][LOSS], *(shares[name][LOSS] - shares["default"][LOSS] for name in ("head_dropout", "250"))]
+    adjusted = holm([over_runs(each).p for each in raw])
+    points = lost[lost["condition"] == "default"].groupby(["run", "phenomenon"])[["accuracy", "sensitivity"]].mean()
+    both = {name: points[name].unstack() for name in ("accuracy", "sensitivity")}
+    return {
+        "conditions": list(CONDITIONS.values()),
+        "shares": {
+            name: {CONDITIONS[key]: over_runs(each[name]).show() for key, each in shares.items()}
+            for name in [LOSS, ALL, *sorted(set(shares["default"]) - {LOSS, ALL})]
+        },
+        "tests": {name: each._replace(p=p) for (name, each), p in zip(tests.items(), adjusted, strict=True)},
+        "takers": takers(taken[taken["condition"] == "default"]),
+        "lost": {name: tuple(over_runs(each[name]) for each in both.values()) for name in both["accuracy"]},
+        "alarms": alarm_rate(np.stack(raw, axis=1), 3),
+    }
 
 
 if __name__ == "__main__":
