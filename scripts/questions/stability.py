@@ -162,8 +162,8 @@ def false_alarms(effects: pd.DataFrame, studies: int = 300) -> dict[str, float]:
         of_runs = [jackknife(*mean_of_pairs(each), tests=len(found)) for each in found]
         alarms["any sublayer"] += any(each.verdict != "inconclusive" for each in of_runs)
         mean = np.mean(found, axis=0)
-        groups = [mean_of_pairs(mean[own_, own_]) for own_ in (slice(half_), slice(half_, 2 * half_))]
-        alarms["two groups"] += difference(*groups).verdict != "inconclusive"
+        first, second = (mean_of_pairs(mean[part, part]) for part in (slice(half_), slice(half_, 2 * half_)))
+        alarms["two groups"] += difference(first, second).verdict != "inconclusive"
     return {name: 100 * count / studies for name, count in alarms.items()}
 
 
