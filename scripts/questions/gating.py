@@ -240,9 +240,8 @@ def figures(gates: pd.DataFrame, sets: pd.DataFrame) -> dict[str, Any]:
     for name in counts.index:
         own = {run: each for (run, task), each in found.items() if task == name}
         sizes = [len(each) for sets_ in own.values() for each in sets_]
-        lacking = [
-            len(needed[run].difference(set.intersection(*each))) / len(needed[run]) for run, each in own.items() if each
-        ]
+        shared = {run: set[str].intersection(*each) for run, each in own.items() if each}
+        lacking = [len(needed[run] - each) / len(needed[run]) for run, each in shared.items()]
         row: dict[str, Any] = {"task": name, **{role: counts.loc[name].get(role, 0.0) for role in ROLES}}
         row |= {"apart": "–", "size": "–", "lacks": "–", "interference": "–", "rank": over_runs(rank[name]).show()}
         if name != LOSS:

@@ -1,7 +1,7 @@
 """Needed to learn, or only to do? A head is held at zero in training from a step on; does its phenomenon return?
 
-python scripts/questions/learning.py collect DEFAULT HELD   the runs of both sweeps to docs/results/learning/effects.parquet
-python scripts/questions/learning.py choose DEFAULT         the head of negation of each run, and the one of the control
+python scripts/questions/learning.py choose DEFAULT         the head of negation of each run, and that of the control
+python scripts/questions/learning.py collect DEFAULT HELD   the runs of both sweeps to docs/results/learning
 python scripts/questions/learning.py                        the page, from the kept effects
 """
 
@@ -111,6 +111,6 @@ def curve(found: dict[int, Estimate], intact: Estimate) -> pd.DataFrame:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["choose"]:
         for path in sorted(Path(sys.argv[2]).glob("*/metrics.json")):
-            print(path.parent.name, *choose(open_run(path.parent)))
+            sys.stdout.write(" ".join([path.parent.name, *choose(open_run(path.parent))]) + "\n")
     elif sys.argv[1:2] == ["collect"]:
         keep(QUESTION, collect(Path(sys.argv[2]), Path(sys.argv[3])))
