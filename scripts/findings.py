@@ -24,13 +24,13 @@ from headcount.statistics.comparison import compare
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
 MINUS = "\N{MINUS SIGN}"
-BUILT_IN, CAPTIONS = "built-in corpus", "Multi30k, 375 steps"
-SERIES = {  # of studies, by the number that names a condition: its query heads, and the width of all keys and values
-    "more heads, d_head 32": lambda heads: (heads, 32 * heads),
-    "more heads, d_head 16": lambda heads: (heads, 16 * heads),
-    "8 query heads share KV heads": lambda kv_heads: (8, 16 * kv_heads),
-    "1 to 8 heads, same width": lambda heads: (heads, 128),
-}
+BUILT_IN, CAPTIONS, PLANNED = "built-in corpus", "Multi30k, 375 steps", "Multi30k, 1,500 steps"
+COUNTED = (  # in turn of a study of `STUDIES`, and last of `SAME_WIDTH`: query heads and the width of keys and values
+    lambda heads: (heads, 32 * heads),
+    lambda heads: (heads, 16 * heads),
+    lambda kv_heads: (8, 16 * kv_heads),
+    lambda heads: (heads, 128),
+)
 STUDIES = {
     BUILT_IN: ("heads_fixed_size_grammar", "heads_fixed_parameters_grammar", "kv_heads_grammar"),
     CAPTIONS: ("heads_fixed_size_multi30k", "heads_fixed_parameters_multi30k", "kv_heads_multi30k"),
@@ -40,12 +40,13 @@ SAME_WIDTH = {BUILT_IN: "heads_by_width_grammar", CAPTIONS: "heads_multi30k_quic
 
 @cache
 def table(study: str, number: int) -> pd.DataFrame:
-    """A table of the report of a study as text: 0 has the results, 1 the quality, 2 the pairs by BLEU."""
+    """A table of the report of a study as text: 0 has the results, 1 the quality, 2 the pairs by BLEU, 3 the planned
+    contrasts."""
     text = (RESULTS / study / "report.md").read_text(encoding="utf-8")
     found = re.findall(r"^\|.*\n\|[-:| ]+\n(?:\|.*\n)+", text, re.MULTILINE)
-    pairs = next(place for place, each in enumerate(found) if each.startswith("| pair "))
-    lines = found[pairs if number == 2 else number].splitlines()
-    header, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    start = {2: "| pair ", 3: "| contrast "}.get(number)
+    lines = next(each for each in found if each.startswith(start)) if start else found[number]
+    header, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines.splitlines())
     return pd.DataFrame(rows, columns=header)
 
 
@@ -62,6 +63,13 @@ def less(study: str, first: Any, second: Any) -> str:
             low, high = sorted(sign * float(end) for end in json.loads(rows["95 % interval"].iloc[0]))
             return interval(sign * float(rows["difference"].iloc[0]), low, high)
     raise KeyError(f"{study}: no pair of {first} and {second}")
+
+
+def planned(study: str, name: str) -> str:
+    """A contrast that was named before the runs: its difference with the interval of the report."""
+    contrasts = table(study, 3).set_index("contrast").loc[name]
+    low, high = json.loads(contrasts["95 % interval"])
+    return interval(float(contrasts["difference"]), low, high)
 
 
 def bleu(study: str) -> dict[str, float]:
@@ -153,11 +161,15 @@ def widths() -> pd.DataFrame:
     """Mean BLEU of conditions with 1 to 8 heads, by the width of all keys and values of a layer."""
     rows = []
     for corpus, studies in STUDIES.items():
-        for (series, counted), study in zip(SERIES.items(), (*studies, SAME_WIDTH[corpus]), strict=True):
+        for counted, study in zip(COUNTED, (*studies, SAME_WIDTH[corpus]), strict=True):
             for condition, score in bleu(study).items():
                 heads, width = counted(int(condition.rpartition("=")[2]))
                 if heads <= 8 and not condition.startswith(("d_model=64", "d_model=256")):
-                    rows.append({"corpus": corpus, "series": series, "heads": heads, "width": width, "BLEU": score})
+                    rows.append({"corpus": corpus, "heads": heads, "width": width, "BLEU": score})
+    for condition, score in bleu("width_or_number").items():
+        given = {name: int(value) for name, _, value in (each.partition("=") for each in condition.split(", "))}
+        width = given.get("kv_heads", given["num_heads"]) * given["head_size"]
+        rows.append({"corpus": PLANNED, "heads": given["num_heads"], "width": width, "BLEU": score})
     return pd.DataFrame(rows)
 
 
@@ -206,6 +218,7 @@ def page() -> str:
     environment = jinja2.Environment(loader=folder, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
     environment.globals |= {
         "less": less,
+        "planned": planned,
         "bleu": bleu,
         "head": head,
         "accuracy": accuracy,
@@ -222,7 +235,7 @@ def page() -> str:
 
 def pictures() -> dict[str, str]:
     """The pictures as SVG, by file name."""
-    colour = altair.Color("series", title=None, legend=altair.Legend(orient="bottom", columns=2))
+    colour = altair.Color("heads:O", title="query heads", legend=altair.Legend(orient="bottom"))
     return {
         "width.svg": chart(widths(), "width", "width of keys and values", color=colour),
         "number.svg": chart(number(), "heads", "heads, d_model 128"),

@@ -226,6 +226,15 @@ def test_effects_of_matched_heads_are_averaged_over_runs_and_specialists_are_cou
     assert "similarity" in table.loc[("4", "matched.similarity", "observed"), "unit"]
 
 
+def test_a_head_is_selective_if_it_costs_accuracy_in_one_phenomenon_alone():
+    """Costs of 5 of a margin of 4 make each pair wrong: of order and case by one head, of negation by another."""
+    rows = seeds.selectivity(*ablated(run(0, permuted(0) * 5 / 3)), 0)
+    found = {(row.endpoint, row.column): row.estimate for row in rows if not row.head}
+    assert [found["selective", name] for name in PHENOMENA] == [0, 1, 0]
+    assert [found["selective.there", name] for name in PHENOMENA] == [100, 100, 100]
+    assert [found["selective.elsewhere", name] for name in PHENOMENA] == [100, 0, 100]
+
+
 @pytest.mark.medium
 def test_random_profiles_do_not_match_better_than_shuffled_ones():
     random = np.random.default_rng(0)

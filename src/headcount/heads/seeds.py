@@ -19,9 +19,9 @@ from headcount.heads.importance import PROXIES
 from headcount.heads.interface import KINDS, Head, heads_named
 from headcount.heads.links import PHENOMENA
 from headcount.heads.replication import half, match, same_pairs, shares
-from headcount.heads.results import Results, Row, Study
+from headcount.heads.results import POINTS, Results, Row, Study
 from headcount.heads.roles import NEAR, positional_heads
-from headcount.heads.statistics import LOSS, effect_table
+from headcount.heads.statistics import LOSS, effect_table, pair_scores
 from headcount.heads.table import (
     ALL,
     BEST,
@@ -50,6 +50,7 @@ FAMILY = ERROR / 3
 FAMILIES = (("twins.layer", "twins.largest"), ("training.later",))
 COUNT = "share of runs"
 SHARE = 0.5  # of a phenomenon's margin that the removal of a specialist costs
+SELECTIVE, ELSEWHERE = 20, 10  # points of accuracy that a selective head costs: more than, and elsewhere at most
 
 
 class SeedMean(NamedTuple):
@@ -106,6 +107,23 @@ def specialists(run: Results, error: float) -> Rows:
     for column, name in enumerate(table.columns):
         if name != LOSS:
             yield from counted("recurrence", name, np.array(table.rows)[large[:, column]])
+
+
+def selectivity(run: Results, error: float) -> Rows:
+    """The head whose removal costs most accuracy in a phenomenon, chosen on half of the pairs: the points that it costs
+    on the other half there, and most in any other phenomenon; selective if these are above 20, and at most 10."""
+    names, costs = np.unique(run.parts["ablation"]["phenomenon"]).tolist(), []
+    for arrays in (half(run.parts["ablation"], number) for number in (0, 1)):
+        scores = pair_scores(arrays, "zero", "accuracy")
+        means = np.stack([scores[:, arrays["phenomenon"] == name].mean(axis=1) for name in names], axis=1)
+        costs.append(means[0] - means[1:])  # [head, phenomenon]
+    for column, name in enumerate(names):
+        head = int(costs[0][:, column].argmax())
+        there, elsewhere = costs[1][head, column], np.delete(costs[1][head], column).max(initial=0)
+        found = there > SELECTIVE and elsewhere <= ELSEWHERE
+        yield from counted("selective", name, [run.heads[head]] if found else [])
+        yield Row("", "selective.there", name, float(there), -100, 100, unit=POINTS)
+        yield Row("", "selective.elsewhere", name, float(elsewhere), -100, 100, unit=POINTS)
 
 
 def cue_layers(run: Results, error: float) -> Rows:
@@ -231,6 +249,7 @@ def replicated(runs: Mapping[str, Sequence[Results]], error: float) -> Iterator[
     on different designs."""
     same_pairs([run.parts["ablation"] for own in runs.values() for run in own])
     yield from over_runs(specialists, runs, error)
+    yield from over_runs(selectivity, runs, error)
     yield from matched(runs, error)
 
 
