@@ -26,16 +26,18 @@ Floats = NDArray[np.float64]
 
 
 def measured(directory: Path) -> pd.DataFrame:
-    """Mean harm in nats of each head of a run to each phenomenon, on both halves of the pairs; whole: the margin."""
+    """Mean harm of each head of a run to each phenomenon, on both halves of the pairs: to the margin in nats (harm; the
+    whole model's: whole), and to accuracy (points)."""
     arrays = read_parts(directory / "heads" / FILE)["ablation"]
     rows = []
     for number in (0, 1):
         own = half(arrays, number)
-        margins = pair_scores(own, "zero", "margin")
+        scores = {name: pair_scores(own, "zero", name) for name in ("margin", "accuracy")}
         for phenomenon in np.unique(own["phenomenon"]):
-            means = margins[:, own["phenomenon"] == phenomenon].mean(axis=1)
-            table = {"head": own["head"], "phenomenon": phenomenon, "half": number, "harm": means[0] - means[1:]}
-            rows.append(pd.DataFrame(table | {"whole": means[0]}))
+            means = {name: each[:, own["phenomenon"] == phenomenon].mean(axis=1) for name, each in scores.items()}
+            harm, points = (each[0] - each[1:] for each in means.values())
+            table = {"head": own["head"], "phenomenon": phenomenon, "half": number, "harm": harm, "points": points}
+            rows.append(pd.DataFrame(table | {"whole": means["margin"][0]}))
     return pd.concat(rows)
 
 
@@ -44,9 +46,9 @@ def collect(sweeps: dict[str, Path]) -> pd.DataFrame:
     found = []
     for condition, sweep in sweeps.items():
         for path in sorted(sweep.glob(f"*/heads/{FILE}")):
-            run = path.parents[1].name.rpartition("seed=")[2]
+            run = path.parents[1].name.rpartition("seed")[2].strip("=")
             found.append(measured(path.parents[1]).assign(condition=condition, run=int(run)))
-    return pd.concat(found)[["condition", "run", "head", "phenomenon", "half", "harm", "whole"]]
+    return pd.concat(found)[["condition", "run", "head", "phenomenon", "half", "harm", "points", "whole"]]
 
 
 def profiles(effects: pd.DataFrame) -> tuple[Floats, NDArray]:
