@@ -1,12 +1,14 @@
 """Findings on attention heads, from kept runs alone: docs/findings.md and its pictures.
 
     python scripts/findings.py
+    python scripts/findings.py counts STUDY TEXT     n-gram counts of kept runs, where the references are not kept
 
 Every measured figure of the page comes out of docs/results; words and published figures are those of findings.md.jinja.
 """
 
 import json
 import re
+import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -17,6 +19,8 @@ import jinja2
 import pandas as pd
 import vl_convert
 
+from headcount.report.endpoint import bleu_endpoint
+from headcount.report.read import read_sweep
 from headcount.run.kept import read
 from headcount.statistics.bootstrap import bleu_of, sentence_counts
 from headcount.statistics.comparison import compare
@@ -235,15 +239,34 @@ def page() -> str:
 
 def pictures() -> dict[str, str]:
     """The pictures as SVG, by file name."""
-    colour = altair.Color("heads:O", title="query heads", legend=altair.Legend(orient="bottom"))
+    scale, legend = altair.Scale(scheme="viridis", reverse=True), altair.Legend(orient="bottom")
+    colour = altair.Color("heads:O", title="query heads", scale=scale, legend=legend)
     return {
         "width.svg": chart(widths(), "width", "width of keys and values", color=colour),
         "number.svg": chart(number(), "heads", "heads, d_model 128"),
     }
 
 
+def counts(study: str, text: str) -> pd.DataFrame:
+    """The sufficient statistics of BLEU (see `sentence_counts`) of all sentences of the kept runs of a study. text: the
+    folder with the references."""
+    sweep = read_sweep(RESULTS / study / "runs.parquet", text=text)
+    found = bleu_endpoint(sweep, resamples=2).counts
+    names = [f"{kind}{order}" for kind in ("matches", "total") for order in range(1, 5)] + ["length", "reference"]
+    runs = [run.name for row in sweep.rows for run in row.runs]
+    each = (of_run for row in found for of_run in row)
+    tables = [
+        pd.DataFrame(own, columns=names, dtype="uint8").assign(run=run) for run, own in zip(runs, each, strict=True)
+    ]
+    return pd.concat(tables)
+
+
 def main() -> None:
-    """Write the page and its pictures."""
+    """Write the page and its pictures, or the counts of a study."""
+    if sys.argv[1:2] == ["counts"]:
+        study, text = sys.argv[2:]
+        counts(study, text).to_parquet(RESULTS / study / "counts.parquet", compression="zstd", index=False)
+        return
     for name, picture in pictures().items():
         (ROOT / "docs" / "findings" / name).write_text(picture, encoding="utf-8")
     (ROOT / "docs" / "findings.md").write_text(page(), encoding="utf-8")

@@ -18,7 +18,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from headcount.cli import COMMANDS
-from headcount.run.build import without_other_kinds
+from headcount.run.build import load_extensions, without_other_kinds
 from headcount.settings import check
 
 ROOT = Path(__file__).parents[1]
@@ -129,6 +129,7 @@ def compose_first_job(name: str, *words: str) -> None:
     config = composed(name, *[word for word in first_job if not word.startswith("hydra.")])
     if name == "train":
         OmegaConf.set_struct(config, False)
+        load_extensions(config)
         without_other_kinds(config)
     elif kind := getattr(import_module(f"headcount.commands.{name}"), "Settings", None):
         given: Any = OmegaConf.to_container(config, resolve=True)
