@@ -1,6 +1,8 @@
 """What the pages of questions on heads share: figures as text, the template, the picture, and kept effects."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from glob import glob
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +13,8 @@ import pandas as pd
 import vl_convert
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
+
+from headcount.heads.effects import FILE
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 MINUS = "\N{MINUS SIGN}"
@@ -58,6 +62,16 @@ def jackknife(without: NDArray[np.float64], whole: float, tests: int = 1) -> Est
     count = len(without)
     found = over_runs(count * whole - (count - 1) * without, tests)
     return found._replace(value=whole, low=whole + found.low - found.value, high=whole + found.high - found.value)
+
+
+def runs_of(words: Sequence[str]) -> Iterator[tuple[str, int, Path]]:
+    """Condition, seed and directory of each run that is measured; words: NAME=PATTERN of run directories, such as
+    'default=runs/default/*'."""
+    for word in words:
+        condition, _, pattern = word.partition("=")
+        for directory in sorted(map(Path, glob(pattern))):
+            if (directory / "heads" / FILE).is_file():
+                yield condition, int(re.findall(r"seed=?(\d+)", directory.name)[0]), directory
 
 
 def kept(question: str, name: str = "effects") -> pd.DataFrame:

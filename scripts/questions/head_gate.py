@@ -1,17 +1,17 @@
 """A gate for each head, read from the data: what it is worth, and whether it shows which heads matter.
 
-    python scripts/questions/head_gate.py collect NAME=SWEEP...   measured runs to docs/results/head_gate/*.parquet
+    python scripts/questions/head_gate.py collect NAME=RUNS...   measured runs to docs/results/head_gate/*.parquet
     python scripts/questions/head_gate.py                         the page, from these files and its reports
 
 Qiu et al. 2025, "Gated attention for large language models" (arXiv 2505.06708).
 """
 
 import sys
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from common import keep
+from common import keep, runs_of
 
 from headcount import open_run
 from headcount.heads.analysis import Arrays
@@ -58,22 +58,19 @@ def gates(run: Run, ablated: Arrays) -> pd.DataFrame:
     return pd.concat(rows)
 
 
-def collect(sweeps: dict[str, Path]) -> dict[str, pd.DataFrame]:
-    """The tables of all measured runs of these sweeps, by name of a condition and by run."""
+def collect(words: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """The tables of all measured runs, by condition and run, see `runs_of`."""
     tables: dict[str, list[pd.DataFrame]] = {"attended": [], "gates": []}
-    for condition, sweep in sweeps.items():
-        for directory in sorted(path.parents[1] for path in sweep.glob(f"*/heads/{FILE}")):
-            parts, own = read_parts(directory / "heads" / FILE), {"condition": condition}
-            own["run"] = directory.name.rpartition("seed=")[2]
-            tables["attended"].append(attended(parts["roles"]).assign(**own))
-            run = open_run(directory)
-            if run.config.model.head_gate:
-                tables["gates"].append(gates(run, parts["ablation"]).assign(**own))
+    for condition, seed, directory in runs_of(words):
+        parts, own = read_parts(directory / "heads" / FILE), {"condition": condition, "run": seed}
+        tables["attended"].append(attended(parts["roles"]).assign(**own))
+        run = open_run(directory)
+        if run.config.model.head_gate:
+            tables["gates"].append(gates(run, parts["ablation"]).assign(**own))
     return {name: pd.concat(each) for name, each in tables.items()}
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["collect"]:
-        sweeps = {name: Path(path) for name, _, path in (each.partition("=") for each in sys.argv[2:])}
-        for name, each in collect(sweeps).items():
+        for name, each in collect(sys.argv[2:]).items():
             keep(QUESTION, each, name)

@@ -1,20 +1,20 @@
 """Self-repair: do later heads make up for a head that is off? And is what a head loses information or a bias?
 
-    python scripts/questions/repair.py collect NAME=SWEEP...   measured runs to docs/results/repair/*.parquet
+    python scripts/questions/repair.py collect NAME=RUNS...   measured runs to docs/results/repair/*.parquet
     python scripts/questions/repair.py                         the page, from these files
 
 McGrath et al. 2023, "The Hydra effect" (arXiv 2307.15771); Rushing and Nanda 2024 (arXiv 2402.15390).
 """
 
 import sys
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from common import Estimate, alarm_rate, keep, over_runs
+from common import Estimate, alarm_rate, keep, over_runs, runs_of
 
 from headcount import open_run
 from headcount.data.batches import Sentences
@@ -123,20 +123,19 @@ def lost(arrays: Arrays) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def collect(conditions: dict[str, Path]) -> dict[str, pd.DataFrame]:
-    """The tables of runs, by name of a condition and by run; a condition is a sweep, or weights kept in its runs:
-    SWEEP:step-00000250.safetensors."""
+def collect(words: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """The tables of all measured runs, by condition and run, see `runs_of`; a condition that is a number is that step
+    of the runs, whose weights they kept."""
     tables: dict[str, list[pd.DataFrame]] = {"zeroed": [], "taken": [], "lost": []}
-    for condition, given in conditions.items():
-        sweep, _, step = str(given).partition(":")
-        for directory in sorted(path.parents[1] for path in Path(sweep).glob(f"*/heads/{FILE}")):
-            run = open_run(directory, checkpoint=directory / "checkpoints" / step if step else None)
-            test = evaluation_set(run, run.data().one_way["test"], TEST)
-            found = {"zeroed": zeroed(run, test)}
-            if not step:
-                found |= {"taken": taken(run, test), "lost": lost(read_parts(directory / "heads" / FILE)["ablation"])}
-            for name, table in found.items():
-                tables[name].append(table.assign(condition=condition, run=int(directory.name.rpartition("seed=")[2])))
+    for condition, seed, directory in runs_of(words):
+        step = f"checkpoints/step-{int(condition):08d}.safetensors" if condition.isdigit() else None
+        run = open_run(directory, checkpoint=directory / step if step else None)
+        test = evaluation_set(run, run.data().one_way["test"], TEST)
+        found = {"zeroed": zeroed(run, test)}
+        if not step:
+            found |= {"taken": taken(run, test), "lost": lost(read_parts(directory / "heads" / FILE)["ablation"])}
+        for name, table in found.items():
+            tables[name].append(table.assign(condition=condition, run=seed))
     return {name: pd.concat(each) for name, each in tables.items()}
 
 
@@ -202,6 +201,5 @@ def figures(zeroed: pd.DataFrame, taken: pd.DataFrame, lost: pd.DataFrame) -> di
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["collect"]:
-        sweeps = {name: Path(path) for name, _, path in (each.partition("=") for each in sys.argv[2:])}
-        for name, each in collect(sweeps).items():
+        for name, each in collect(sys.argv[2:]).items():
             keep(QUESTION, each, name)

@@ -1,17 +1,18 @@
 """Are heads the same from seed to seed? Replication of their effects over runs, against effects dealt at random.
 
-python scripts/questions/stability.py collect NAME=SWEEP...   measured runs to docs/results/stability/effects.parquet
-python scripts/questions/stability.py                         the page, from that file
+python scripts/questions/stability.py collect FOLDER NAME=RUNS...   measured runs to docs/results/FOLDER
+python scripts/questions/stability.py                               the page, from docs/results/stability
 """
 
 import sys
+from collections.abc import Sequence
 from itertools import combinations, permutations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from common import Estimate, jackknife, keep
+from common import Estimate, jackknife, keep, runs_of
 from numpy.typing import NDArray
 from scipy import stats
 from scipy.optimize import linear_sum_assignment
@@ -41,13 +42,9 @@ def measured(directory: Path) -> pd.DataFrame:
     return pd.concat(rows)
 
 
-def collect(sweeps: dict[str, Path]) -> pd.DataFrame:
-    """The effects of all measured runs of these sweeps, by name of a condition and by run."""
-    found = []
-    for condition, sweep in sweeps.items():
-        for path in sorted(sweep.glob(f"*/heads/{FILE}")):
-            run = path.parents[1].name.rpartition("seed")[2].strip("=")
-            found.append(measured(path.parents[1]).assign(condition=condition, run=int(run)))
+def collect(words: Sequence[str]) -> pd.DataFrame:
+    """The effects of all measured runs, by condition and run, see `runs_of`."""
+    found = [measured(path).assign(condition=name, run=seed) for name, seed, path in runs_of(words)]
     return pd.concat(found)[["condition", "run", "head", "phenomenon", "half", "harm", "points", "whole"]]
 
 
@@ -217,4 +214,4 @@ def figures(effects: pd.DataFrame) -> dict[str, Any]:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["collect"]:
-        keep(QUESTION, collect({name: Path(path) for name, _, path in (each.partition("=") for each in sys.argv[2:])}))
+        keep(sys.argv[2], collect(sys.argv[3:]))
