@@ -69,7 +69,7 @@ report: .venv/report  ## Write the report of the sweep in SWEEP anew
 	$(HEADCOUNT) report $(call setting,sweep,$(SWEEP)) $(ARGS)
 
 findings: .venv/report  ## Write docs/findings.md and its pictures from the kept runs
-	$(BIN)/python scripts/findings.py
+	$(BIN)/python scripts/findings/findings.py
 
 heads: .venv/report  ## Measure what each head of RUN does and is worth; of all runs of a sweep: SWEEP=runs/...
 	$(HEADCOUNT) heads $(if $(filter file,$(origin SWEEP)),$(run),$(call setting,sweep,$(SWEEP))) $(ARGS)

@@ -15,9 +15,8 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.mark.medium
 def test_the_measured_figures_of_the_page_and_its_pictures_come_from_kept_runs():
-    assert (ROOT / "docs" / "findings.md").read_text(encoding="utf-8") == findings.page()
-    for name, picture in findings.pictures().items():
-        assert (ROOT / "docs" / "findings" / name).read_text(encoding="utf-8") == picture, name
+    for path, content in findings.written().items():
+        assert path.read_text(encoding="utf-8") == content, path
     drawn = findings.widths().groupby("corpus")["BLEU"].agg(["min", "max"])
     assert drawn.loc[findings.BUILT_IN].tolist() == [80.78, 94.67]
 

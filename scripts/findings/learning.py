@@ -1,8 +1,7 @@
 """Needed to learn, or only to do? A head is held at zero in training from a step on; does its phenomenon return?
 
-python scripts/questions/learning.py choose DEFAULT         the head of negation of each run, and that of the control
-python scripts/questions/learning.py collect DEFAULT HELD   the runs of both sweeps to docs/results/learning
-python scripts/questions/learning.py                        the page, from the kept effects
+python scripts/findings/learning.py choose DEFAULT         the head of negation of each run, and that of the control
+python scripts/findings/learning.py collect DEFAULT HELD   the runs of both sweeps to docs/results/learning
 """
 
 import json

@@ -1,7 +1,6 @@
 """Which heads are needed, harmful, interchangeable? Causal head gating, by phenomenon.
 
-    python scripts/questions/gating.py collect RUN...     fits gates of these runs: docs/results/gating/*.parquet
-    python scripts/questions/gating.py                    the page, from these files
+    python scripts/findings/gating.py collect RUN...     fits gates of these runs: docs/results/gating/*.parquet
 
 Nam et al. 2025, "Causal head gating" (arXiv 2505.13737): gates between 0 and 1 of all heads are fitted to a task, then
 pushed up and pushed down. What stays open when pushed down is needed, what closes when pushed up does harm.
@@ -20,7 +19,7 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 import vl_convert
-from common import alarm_rate, keep, over_runs
+from common import alarm_rate, keep, kept, over_runs, rendered
 from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
@@ -269,6 +268,12 @@ def picture(gates: pd.DataFrame) -> str:
     colour = altair.Color("role", title=None, sort=list(ROLES), legend=altair.Legend(orient="bottom"))
     bars = altair.Chart(data).mark_bar().encode(x=altair.X("task", title=None), y="heads", color=colour)
     return str(vl_convert.vegalite_to_svg(bars.properties(width=420, height=240).to_json()))
+
+
+def page() -> tuple[str, str]:
+    """The page and its picture, from the kept gates and sets."""
+    gates, sets = kept(QUESTION, "gates"), kept(QUESTION, "sets")
+    return rendered(f"{QUESTION}.md.jinja", **figures(gates, sets)), picture(gates)
 
 
 if __name__ == "__main__":

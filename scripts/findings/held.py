@@ -1,6 +1,6 @@
 """Training with the output of some heads held at zero from a step on, as a kind of averaging of your own.
 
-    PYTHONPATH=scripts/questions headcount train extensions=[held] averaging.kind=held +averaging.heads=[cross2.1] \
+    PYTHONPATH=scripts/findings headcount train extensions=[held] averaging.kind=held +averaging.heads=[cross2.1] \
         +averaging.after=250
 """
 

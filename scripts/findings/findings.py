@@ -1,7 +1,7 @@
-"""Findings on attention heads, from kept runs alone: docs/findings.md and its pictures.
+"""Findings on attention heads, from kept runs alone: docs/findings.md, the pages of questions, and their pictures.
 
-    python scripts/findings.py
-    python scripts/findings.py counts STUDY TEXT     n-gram counts of kept runs, where the references are not kept
+    python scripts/findings/findings.py
+    python scripts/findings/findings.py counts STUDY TEXT   n-gram counts, where no references are kept
 
 Every measured figure of the page comes out of docs/results; words and published figures are those of findings.md.jinja.
 """
@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import altair
-import jinja2
+import gating
 import pandas as pd
+import repair
+import stability
 import vl_convert
+from common import MINUS, RESULTS, interval, rendered
 
 from headcount.report.endpoint import bleu_endpoint
 from headcount.report.read import read_sweep
@@ -25,9 +28,8 @@ from headcount.run.kept import read
 from headcount.statistics.bootstrap import bleu_of, sentence_counts
 from headcount.statistics.comparison import compare
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "docs" / "results"
-MINUS = "\N{MINUS SIGN}"
+ROOT = Path(__file__).parents[2]
+QUESTIONS: tuple[Any, ...] = (stability, gating, repair)  # with a page of their own
 BUILT_IN, CAPTIONS, PLANNED = "built-in corpus", "Multi30k, 375 steps", "Multi30k, 1,500 steps"
 COUNTED = (  # in turn of a study of `STUDIES`, and last of `SAME_WIDTH`: query heads and the width of keys and values
     lambda heads: (heads, 32 * heads),
@@ -52,11 +54,6 @@ def table(study: str, number: int) -> pd.DataFrame:
     lines = next(each for each in found if each.startswith(start)) if start else found[number]
     header, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines.splitlines())
     return pd.DataFrame(rows, columns=header)
-
-
-def interval(value: float, low: float, high: float, digits: int = 2, unit: str = "") -> str:
-    """A figure with its interval."""
-    return f"{value:.{digits}f}{unit} [{low:.{digits}f}, {high:.{digits}f}]".replace("-", MINUS)
 
 
 def less(study: str, first: Any, second: Any) -> str:
@@ -218,9 +215,7 @@ def chart(data: pd.DataFrame, x: str, title: str, **more: Any) -> str:
 
 def page() -> str:
     """The page."""
-    folder = jinja2.FileSystemLoader(Path(__file__).parent)
-    environment = jinja2.Environment(loader=folder, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
-    environment.globals |= {
+    figures = {
         "less": less,
         "planned": planned,
         "bleu": bleu,
@@ -234,7 +229,7 @@ def page() -> str:
         "parameters": parameters(),
         "same": same_parameters(),
     }
-    return environment.get_template("findings.md.jinja").render()
+    return rendered("findings.md.jinja", **figures)
 
 
 def pictures() -> dict[str, str]:
@@ -245,6 +240,16 @@ def pictures() -> dict[str, str]:
         "width.svg": chart(widths(), "width", "width of keys and values", color=colour),
         "number.svg": chart(number(), "heads", "heads, d_model 128"),
     }
+
+
+def written() -> dict[Path, str]:
+    """The text of each file that `make findings` writes. A question has a page where its effects are kept."""
+    docs = ROOT / "docs"
+    found = {docs / "findings.md": page()} | {docs / "findings" / name: each for name, each in pictures().items()}
+    for question in QUESTIONS:
+        if (folder := RESULTS / question.QUESTION).is_dir():
+            found[folder / "README.md"], found[folder / "picture.svg"] = question.page()
+    return found
 
 
 def counts(study: str, text: str) -> pd.DataFrame:
@@ -262,14 +267,13 @@ def counts(study: str, text: str) -> pd.DataFrame:
 
 
 def main() -> None:
-    """Write the page and its pictures, or the counts of a study."""
+    """Write all pages and pictures, or the counts of a study."""
     if sys.argv[1:2] == ["counts"]:
         study, text = sys.argv[2:]
         counts(study, text).to_parquet(RESULTS / study / "counts.parquet", compression="zstd", index=False)
         return
-    for name, picture in pictures().items():
-        (ROOT / "docs" / "findings" / name).write_text(picture, encoding="utf-8")
-    (ROOT / "docs" / "findings.md").write_text(page(), encoding="utf-8")
+    for path, content in written().items():
+        path.write_text(content, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Are heads the same from seed to seed? Replication of their effects over runs, against effects dealt at random.
 
-python scripts/questions/stability.py collect FOLDER NAME=RUNS...   measured runs to docs/results/FOLDER
-python scripts/questions/stability.py                               the page, from docs/results/stability
+python scripts/findings/stability.py collect FOLDER NAME=RUNS...   measured runs to docs/results/FOLDER
 """
 
 import sys
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from common import Estimate, jackknife, keep, runs_of
+from common import Estimate, jackknife, keep, kept, points, rendered, runs_of
 from numpy.typing import NDArray
 from scipy import stats
 from scipy.optimize import linear_sum_assignment
@@ -210,6 +209,20 @@ def figures(effects: pd.DataFrame) -> dict[str, Any]:
         "runs": default["run"].nunique(),
         "alarms": false_alarms(default),
     }
+
+
+def page() -> tuple[str, str]:
+    """The page and its picture, from the kept effects."""
+    found = figures(kept(QUESTION))
+    rows = [
+        {"sublayer": name, "series": series, "value": row[series], "low": row[series], "high": row[series]}
+        for name, row in found["sublayers"].items()
+        for series in ("observed", "dealt")
+    ]
+    data = pd.DataFrame(rows)
+    return rendered(f"{QUESTION}.md.jinja", **found), points(
+        data, "sublayer", list(found["sublayers"]), "similarity", "series"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the pages of questions on heads share: figures as text, the template, the picture, and kept effects."""
+"""What the pages of findings share: figures as text, templates, pictures, and kept effects."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -20,6 +20,11 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results"
 MINUS = "\N{MINUS SIGN}"
 
 
+def interval(value: float, low: float, high: float, digits: int = 2, unit: str = "") -> str:
+    """A figure with its interval."""
+    return f"{value:.{digits}f}{unit} [{low:.{digits}f}, {high:.{digits}f}]".replace("-", MINUS)
+
+
 class Estimate(NamedTuple):
     """A figure with its 95 % interval and p-value."""
 
@@ -28,9 +33,8 @@ class Estimate(NamedTuple):
     high: float
     p: float
 
-    def show(self, digits: int = 2, unit: str = "") -> str:
-        ends = f"[{self.low:.{digits}f}, {self.high:.{digits}f}]"
-        return f"{self.value:.{digits}f}{unit} {ends}".replace("-", MINUS)
+    def show(self, digits: int = 2) -> str:
+        return interval(self.value, self.low, self.high, digits)
 
     @property
     def verdict(self) -> str:
@@ -86,11 +90,11 @@ def keep(question: str, table: pd.DataFrame, name: str = "effects") -> None:
     table.astype(floats).to_parquet(RESULTS / question / f"{name}.parquet", compression="zstd", index=False)
 
 
-def page(question: str, **figures: Any) -> str:
-    """The page of a question, from its template."""
+def rendered(template: str, **figures: Any) -> str:
+    """A page, from its template."""
     folder = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(loader=folder, undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
-    return environment.get_template(f"{question}.md.jinja").render(figures)
+    return environment.get_template(template).render(figures)
 
 
 def points(data: pd.DataFrame, x: str, order: Sequence[str], y: str, series: str) -> str:
@@ -101,9 +105,3 @@ def points(data: pd.DataFrame, x: str, order: Sequence[str], y: str, series: str
     bars = base.mark_rule().encode(y=altair.Y("low", title=y, scale=altair.Scale(zero=False)), y2="high")
     drawn = (bars + base.mark_point(filled=True, size=50).encode(y="value")).properties(width=480, height=240)
     return str(vl_convert.vegalite_to_svg(drawn.to_json()))
-
-
-def write(question: str, text: str, picture: str) -> None:
-    """Write the page of a question and its picture."""
-    (RESULTS / question / "README.md").write_text(text, encoding="utf-8")
-    (RESULTS / question / "picture.svg").write_text(picture, encoding="utf-8")

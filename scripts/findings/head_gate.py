@@ -1,7 +1,6 @@
 """A gate for each head, read from the data: what it is worth, and whether it shows which heads matter.
 
-    python scripts/questions/head_gate.py collect NAME=RUNS...   measured runs to docs/results/head_gate/*.parquet
-    python scripts/questions/head_gate.py                         the page, from these files and its reports
+    python scripts/findings/head_gate.py collect NAME=RUNS...   measured runs to docs/results/head_gate/*.parquet
 
 Qiu et al. 2025, "Gated attention for large language models" (arXiv 2505.06708).
 """

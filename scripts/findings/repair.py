@@ -1,7 +1,6 @@
 """Self-repair: do later heads make up for a head that is off? And is what a head loses information or a bias?
 
-    python scripts/questions/repair.py collect NAME=RUNS...   measured runs to docs/results/repair/*.parquet
-    python scripts/questions/repair.py                         the page, from these files
+    python scripts/findings/repair.py collect NAME=RUNS...   measured runs to docs/results/repair/*.parquet
 
 McGrath et al. 2023, "The Hydra effect" (arXiv 2307.15771); Rushing and Nanda 2024 (arXiv 2402.15390).
 """
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from common import Estimate, alarm_rate, keep, over_runs, runs_of
+from common import Estimate, alarm_rate, keep, kept, over_runs, points, rendered, runs_of
 
 from headcount import open_run
 from headcount.data.batches import Sentences
@@ -128,7 +127,7 @@ def collect(words: Sequence[str]) -> dict[str, pd.DataFrame]:
     of the runs, whose weights they kept."""
     tables: dict[str, list[pd.DataFrame]] = {"zeroed": [], "taken": [], "lost": []}
     for condition, seed, directory in runs_of(words):
-        step = f"checkpoints/step-{int(condition):08d}.safetensors" if condition.isdigit() else None
+        step = f"checkpoints/step-{condition}.safetensors" if condition.isdigit() else None
         run = open_run(directory, checkpoint=directory / step if step else None)
         test = evaluation_set(run, run.data().one_way["test"], TEST)
         found = {"zeroed": zeroed(run, test)}
@@ -197,6 +196,19 @@ def figures(zeroed: pd.DataFrame, taken: pd.DataFrame, lost: pd.DataFrame) -> di
         "lost": {name: tuple(over_runs(each[name]) for each in both.values()) for name in both["accuracy"]},
         "alarms": alarm_rate(np.stack(raw, axis=1), 3),
     }
+
+
+def page() -> tuple[str, str]:
+    """The page and its picture, from the kept effects."""
+    zeroed_ = kept(QUESTION, "zeroed")
+    found = figures(zeroed_, kept(QUESTION, "taken"), kept(QUESTION, "lost"))
+    rows = [
+        {"task": name, "condition": CONDITIONS[key], **over_runs(each[name])._asdict()}
+        for key, each in ((key, repaired(own)) for key, own in zeroed_.groupby("condition"))
+        for name in each
+    ]
+    picture = points(pd.DataFrame(rows), "task", list(found["shares"]), "share of the direct harm", "condition")
+    return rendered(f"{QUESTION}.md.jinja", **found), picture
 
 
 if __name__ == "__main__":
