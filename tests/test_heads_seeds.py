@@ -233,6 +233,10 @@ def test_a_head_is_selective_if_it_costs_accuracy_in_one_phenomenon_alone():
     assert [found["selective", name] for name in PHENOMENA] == [0, 1, 0]
     assert [found["selective.there", name] for name in PHENOMENA] == [100, 100, 100]
     assert [found["selective.elsewhere", name] for name in PHENOMENA] == [100, 0, 100]
+    arrays = run(0, permuted(0))
+    none = {name: value[:0] if name in ("row", "phenomenon", "grade") else value for name, value in arrays.items()}
+    none |= {f"zero.{name}": arrays[f"zero.{name}"][:, :0] for name in ("right", "wrong")}
+    assert not list(seeds.selectivity(*ablated(none), 0))
 
 
 @pytest.mark.medium

@@ -112,11 +112,12 @@ def specialists(run: Results, error: float) -> Rows:
 def selectivity(run: Results, error: float) -> Rows:
     """The head whose removal costs most accuracy in a phenomenon, chosen on half of the pairs: the points that it costs
     on the other half there, and most in any other phenomenon; selective if these are above 20, and at most 10."""
-    names, costs = np.unique(run.parts["ablation"]["phenomenon"]).tolist(), []
-    for arrays in (half(run.parts["ablation"], number) for number in (0, 1)):
+    halves, costs = [half(run.parts["ablation"], number) for number in (0, 1)], []
+    names = np.unique(halves[1]["phenomenon"]).tolist()  # a single pair of a phenomenon is in the other half
+    for arrays in halves:
         scores = pair_scores(arrays, "zero", "accuracy")
-        means = np.stack([scores[:, arrays["phenomenon"] == name].mean(axis=1) for name in names], axis=1)
-        costs.append(means[0] - means[1:])  # [head, phenomenon]
+        means = [scores[:, arrays["phenomenon"] == name].mean(axis=1) for name in names]
+        costs.append(np.array([each[0] - each[1:] for each in means]).T)  # [head, phenomenon]
     for column, name in enumerate(names):
         head = int(costs[0][:, column].argmax())
         there, elsewhere = costs[1][head, column], np.delete(costs[1][head], column).max(initial=0)
