@@ -1,4 +1,4 @@
-"""What the pages of findings share: figures as text, templates, pictures, and kept effects."""
+"""Figures with intervals, templates, pictures and kept effects, for all pages of findings."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -44,11 +44,10 @@ class Estimate(NamedTuple):
 def over_runs(values: ArrayLike, tests: int = 1) -> Estimate:
     """The mean over runs, with a t interval that holds for `tests` figures at once (Bonferroni)."""
     known = np.asarray(values, dtype=np.float64)
-    mean, free = float(known.mean()), len(known) - 1
-    error = float(known.std(ddof=1) / np.sqrt(len(known)))
-    half = float(stats.t.isf(0.025 / tests, free)) * error
-    p = min(1.0, tests * 2 * float(stats.t.sf(abs(mean) / error, free))) if error else 1.0
-    return Estimate(mean, mean - half, mean + half, p)
+    found = stats.ttest_1samp(known, 0)
+    low, high = found.confidence_interval(1 - 0.05 / tests)
+    p = min(1.0, tests * float(found.pvalue)) if np.ptp(known) else 1.0  # equal runs have no spread to test against
+    return Estimate(float(known.mean()), float(low), float(high), p)
 
 
 def alarm_rate(values: ArrayLike, tests: int, studies: int = 1000) -> float:

@@ -1,4 +1,4 @@
-"""Which heads are needed, harmful, interchangeable? Causal head gating, by phenomenon.
+"""Causal head gating, by phenomenon: which heads are needed, harmful, interchangeable?
 
     python scripts/findings/gating.py collect RUN...     fits gates of these runs: docs/results/gating/*.parquet
 

@@ -14,10 +14,9 @@ import pandas as pd
 from common import Estimate, jackknife, keep, kept, points, rendered, runs_of
 from numpy.typing import NDArray
 from scipy import stats
-from scipy.optimize import linear_sum_assignment
 
 from headcount.heads.effects import FILE, read_parts
-from headcount.heads.replication import half
+from headcount.heads.replication import assigned, half
 from headcount.heads.statistics import pair_scores
 
 QUESTION = "stability"
@@ -135,7 +134,7 @@ def variance_shares(values: Floats, sublayers: NDArray) -> dict[str, float]:
 
 def matched(first: Floats, second: Floats) -> Floats:
     """The heads of the second run in the order of those of the first that they are matched with, by half 0."""
-    return second[:, linear_sum_assignment(first[0] @ second[0].T, maximize=True)[1]]
+    return second[:, assigned(first[0], second[0], np.zeros(first.shape[1]))[0]]
 
 
 def places(effects: pd.DataFrame) -> pd.DataFrame:
