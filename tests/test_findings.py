@@ -70,6 +70,23 @@ def test_an_outsider_finds_the_planned_contrast_of_width():
     assert f"{wide - narrow:.2f}" == shown
 
 
+@pytest.mark.medium
+@pytest.mark.parametrize("heads", ["4", "8"])
+def test_an_outsider_counts_the_runs_with_a_head_for_negation_alone(heads):
+    """The head that costs negation most on one half of the pairs: over 20 points on the other, all else at most 10."""
+    table = pd.read_parquet(ROOT / "docs" / "results" / "heads" / "effects.parquet").query("condition == @heads")
+    found = []
+    for _, own in table.groupby("run"):
+        chosen, there = (
+            own[own["half"] == half].pivot(index="head", columns="phenomenon", values="points") for half in (0, 1)
+        )
+        points = there.loc[chosen["negation"].idxmax()]
+        found.append(points["negation"] > 20 and points.drop("negation").max() <= 10)
+    text = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
+    row = next(line for line in text.splitlines() if line.startswith("| negation |")).split(" | ")
+    assert f"{sum(found)} of {len(found)}" in row[{"4": 1, "8": 2}[heads]]
+
+
 def test_a_difference_is_read_in_both_directions(monkeypatch):
     pairs = pd.DataFrame({"pair": ["1 \u2212 2"], "difference": ["-1.00"], "95 % interval": ["[-1.50, -0.25]"]})
     monkeypatch.setattr(findings, "table", lambda study, number: pairs)
