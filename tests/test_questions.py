@@ -1,6 +1,8 @@
 """The questions on heads: each analysis finds what was planted, and raises no alarm where there is nothing."""
 
 import gating
+import head_gate
+import learning
 import numpy as np
 import pandas as pd
 import pytest
@@ -70,6 +72,73 @@ def test_repair_is_the_direct_harm_that_the_total_lacks():
     ]
     found = repair.repaired(pd.DataFrame(rows))
     assert found.loc[2].to_dict() == pytest.approx({"negation": 0.7, "loss": 0.7, repair.ALL: 0.7})
+
+
+def test_a_gate_that_rises_with_the_harm_is_told_and_bleu_is_compared_within_seeds():
+    random = np.random.default_rng(0)
+    rows = [
+        {
+            "condition": gate,
+            "run": run,
+            "head": head,
+            "task": "loss",
+            "gate": harm if gate == "head" else 0.5,
+            "harm": harm,
+        }
+        for gate in head_gate.GATED
+        for run in range(5)
+        for head, harm in zip(HEADS, random.random(8), strict=True)
+    ]
+    gates = pd.DataFrame(rows).assign(gate=lambda each: each["gate"] + 0.01 * random.random(len(each)))
+    names = [prefix + name for prefix in ("", "multi30k_") for name in ("none", *head_gate.GATED)]
+    apart = {"head": 1.0, "none_0.04": -3.0, "head_0.04": -1.0}
+    scores = pd.DataFrame(
+        [
+            {"condition": name, "run": run, "bleu": 90 + 5 * run + apart.get(name, 0.0) + 0.1 * random.random()}
+            for name in [*names, "none_0.04", "head_0.04"]
+            for run in range(3 if "0.04" in name else 5)
+        ]
+    )
+    attended = pd.DataFrame(
+        [
+            {"condition": name, "run": run, "head": head, "rest": 0.3 - 0.1 * (name == "head"), "punctuation": run / 10}
+            for name in ("none", "head")
+            for run in range(5)
+            for head in HEADS
+        ]
+    )
+    found = head_gate.figures(scores, attended, gates)
+    assert found["ranks"]["loss"]["head"].low > 0.5 > found["ranks"]["loss"]["element"].high
+    values = [each.value for each in found["tests"].values()]
+    assert values == pytest.approx([1, 0, 0, 0, 1, 0.1], abs=0.1)
+    assert found["tests"]["BLEU, built-in corpus: `head` less none"].verdict == "above 0"
+
+
+def test_what_is_given_back_is_the_accuracy_learned_without_the_head():
+    rows = []
+    for run, place in zip(range(5), np.random.default_rng(0).normal(0, 0.5, 5), strict=True):
+        for held, after, whole in (("", -1, 98), *(("cross1.1", step, 60 + step / 30) for step in learning.STEPS)):
+            margins = {"": 5.0, "cross1.1": 1.0 if not held else 5.0, "cross2.2": 4.0 if not held else 2.0}
+            rows += [
+                {"run": run, "held": held, "after": after, "off": off, "margin": margin, "bleu": 94 - 2 * (held != "")}
+                | {"accuracy": whole + place - (40 if off == "cross1.1" and not held else 0), "chosen": "cross1.1"}
+                for off, margin in margins.items()
+            ]
+        control = {
+            "run": run,
+            "held": "cross1.2",
+            "after": 0,
+            "off": "",
+            "margin": 5.0,
+            "bleu": 93,
+            "chosen": "cross1.1",
+        }
+        rows.append(control | {"accuracy": 90 + 2 * place})
+    found = learning.figures(pd.DataFrame(rows))
+    values = [each.value for each in found["tests"].values()]
+    assert values == pytest.approx([2, 27, 38, -30], abs=0.6)
+    assert found["instead"][0] == (0, "cross1.1", "cross2.2")
+    assert found["cost"][0].value == pytest.approx(2)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """Figures with intervals, templates, pictures and kept effects, for all pages of findings."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from glob import glob
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from headcount.heads.effects import FILE
+from headcount.statistics.bootstrap import bleu_of, sentence_counts
+from headcount.statistics.planned import holm
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 MINUS = "\N{MINUS SIGN}"
@@ -50,14 +52,24 @@ def over_runs(values: ArrayLike, tests: int = 1) -> Estimate:
     return Estimate(float(known.mean()), float(low), float(high), p)
 
 
-def alarm_rate(values: ArrayLike, tests: int, studies: int = 1000) -> float:
-    """Share in percent of studies without an effect that find one: figures [run, test] whose sign is drawn anew for
-    each run, and a t interval for each test (see `over_runs`)."""
-    known, random = np.asarray(values, dtype=np.float64), np.random.default_rng(0)
-    flipped = known * random.choice([-1.0, 1.0], (studies, len(known), 1))
-    error = flipped.std(axis=1, ddof=1) / np.sqrt(len(known))
-    half = float(stats.t.isf(0.025 / tests, len(known) - 1)) * error
-    return 100 * float((abs(flipped.mean(axis=1)) > half).any(axis=1).mean())
+def planned(contrasts: Mapping[str, ArrayLike]) -> dict[str, Estimate]:
+    """The mean of each contrast over runs, with an interval that holds for all at once, and p by Holm's method."""
+    alone = {name: over_runs(each, len(contrasts)) for name, each in contrasts.items()}
+    adjusted = holm([over_runs(each).p for each in contrasts.values()])
+    return {name: each._replace(p=p) for (name, each), p in zip(alone.items(), adjusted, strict=True)}
+
+
+def alarm_rate(contrasts: Iterable[ArrayLike], studies: int = 1000) -> float:
+    """Share in percent of studies without an effect that find one in any contrast: its figures, one a run, with the
+    sign of each run drawn anew, and a t interval that holds for all contrasts (see `over_runs`)."""
+    random, known = np.random.default_rng(0), [np.asarray(each, dtype=np.float64) for each in contrasts]
+    signs = random.choice([-1.0, 1.0], (studies, max(map(len, known))))
+    found = np.zeros(studies, dtype=bool)
+    for each in known:
+        flipped = each * signs[:, : len(each)]
+        half = float(stats.t.isf(0.025 / len(known), len(each) - 1)) * flipped.std(axis=1, ddof=1) / np.sqrt(len(each))
+        found |= abs(flipped.mean(axis=1)) > half
+    return 100 * float(found.mean())
 
 
 def jackknife(without: NDArray[np.float64], whole: float, tests: int = 1) -> Estimate:
@@ -67,14 +79,25 @@ def jackknife(without: NDArray[np.float64], whole: float, tests: int = 1) -> Est
     return found._replace(value=whole, low=whole + found.low - found.value, high=whole + found.high - found.value)
 
 
-def runs_of(words: Sequence[str]) -> Iterator[tuple[str, int, Path]]:
-    """Condition, seed and directory of each run that is measured; words: NAME=PATTERN of run directories, such as
-    'default=runs/default/*'."""
+def runs_of(words: Sequence[str], holding: str = f"heads/{FILE}") -> Iterator[tuple[str, int, Path]]:
+    """Condition, seed and directory of each run that holds this file, as measured runs do; words: NAME=PATTERN of run
+    directories, such as 'default=runs/default/*'."""
     for word in words:
         condition, _, pattern = word.partition("=")
         for directory in sorted(map(Path, glob(pattern))):
-            if (directory / "heads" / FILE).is_file():
+            if (directory / holding).is_file():
                 yield condition, int(re.findall(r"seed=?(\d+)", directory.name)[0]), directory
+
+
+def bleu(directory: Path) -> float:
+    """BLEU of a run on validation and test together, cased 13a, from the text that it wrote."""
+    texts = {}
+    for side in ("hyp", "ref"):
+        files = [next(directory.glob(f"{split}.{side}.*")) for split in ("valid", "test")]
+        texts[side] = [
+            line for file in files for line in file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        ]
+    return float(bleu_of(sentence_counts(texts["hyp"], texts["ref"], "13a").sum(axis=0)))
 
 
 def kept(question: str, name: str = "effects") -> pd.DataFrame:

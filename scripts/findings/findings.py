@@ -16,6 +16,8 @@ from typing import Any
 
 import altair
 import gating
+import head_gate
+import learning
 import pandas as pd
 import repair
 import stability
@@ -29,7 +31,7 @@ from headcount.statistics.bootstrap import bleu_of, sentence_counts
 from headcount.statistics.comparison import compare
 
 ROOT = Path(__file__).parents[2]
-QUESTIONS: tuple[Any, ...] = (stability, gating, repair)  # with a page of their own
+QUESTIONS: tuple[Any, ...] = (stability, gating, head_gate, repair, learning)  # with a page of their own
 BUILT_IN, CAPTIONS, PLANNED = "built-in corpus", "Multi30k, 375 steps", "Multi30k, 1,500 steps"
 COUNTED = (  # in turn of a study of `STUDIES`, and last of `SAME_WIDTH`: query heads and the width of keys and values
     lambda heads: (heads, 32 * heads),

@@ -258,7 +258,7 @@ def figures(gates: pd.DataFrame, sets: pd.DataFrame) -> dict[str, Any]:
         "verdict": "holds" if several >= 4 else "fails" if several == 0 else "inconclusive",
         "costly": f"{np.mean([len(each) for each in needed.values()]):.1f}",
         "harmful": f"Removing them raises the margin of {', '.join(raised) or 'no phenomenon'}.",
-        "alarms": alarm_rate(harm.to_numpy(), harm.shape[1]),
+        "alarms": alarm_rate(harm.to_numpy().T),
     }
 
 

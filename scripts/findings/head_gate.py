@@ -7,10 +7,12 @@ Qiu et al. 2025, "Gated attention for large language models" (arXiv 2505.06708).
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from common import keep, runs_of
+from common import alarm_rate, bleu, keep, kept, over_runs, planned, points, rendered, runs_of
+from scipy import stats
 
 from headcount import open_run
 from headcount.heads.analysis import Arrays
@@ -24,6 +26,8 @@ from headcount.heads.statistics import LOSS
 
 QUESTION = "head_gate"
 TEST = 800  # sentences
+GATED = ("head", "element")
+CAPTIONS = "multi30k_"  # what the names of conditions on Multi30k begin with
 
 
 def attended(arrays: Arrays) -> pd.DataFrame:
@@ -58,8 +62,11 @@ def gates(run: Run, ablated: Arrays) -> pd.DataFrame:
 
 
 def collect(words: Sequence[str]) -> dict[str, pd.DataFrame]:
-    """The tables of all measured runs, by condition and run, see `runs_of`."""
-    tables: dict[str, list[pd.DataFrame]] = {"attended": [], "gates": []}
+    """The tables of all runs, by condition and run, see `runs_of`: BLEU of each, and gates and attention of those that
+    are measured."""
+    tables: dict[str, list[pd.DataFrame]] = {"bleu": [], "attended": [], "gates": []}
+    for condition, seed, directory in runs_of(words, "valid.hyp.de"):
+        tables["bleu"].append(pd.DataFrame([{"condition": condition, "run": seed, "bleu": bleu(directory)}]))
     for condition, seed, directory in runs_of(words):
         parts, own = read_parts(directory / "heads" / FILE), {"condition": condition, "run": seed}
         tables["attended"].append(attended(parts["roles"]).assign(**own))
@@ -67,6 +74,57 @@ def collect(words: Sequence[str]) -> dict[str, pd.DataFrame]:
         if run.config.model.head_gate:
             tables["gates"].append(gates(run, parts["ablation"]).assign(**own))
     return {name: pd.concat(each) for name, each in tables.items()}
+
+
+def ranks(gates_: pd.DataFrame) -> pd.DataFrame:
+    """Rank correlation over heads of the mean gate with the harm, by run and task."""
+    rows = [
+        {"run": run, "task": name, "rank": stats.spearmanr(own["gate"], own["harm"]).statistic}
+        for (run, name), own in gates_.groupby(["run", "task"])
+    ]
+    return pd.DataFrame(rows).pivot(index="run", columns="task", values="rank")
+
+
+def contrasts(scores: pd.DataFrame, attended_: pd.DataFrame) -> dict[str, pd.Series]:
+    """The six contrasts of the design, a figure a run."""
+    of = {name: own.set_index("run")["bleu"] for name, own in scores.groupby("condition")}
+    cross = attended_[attended_["head"].str.startswith("cross")]
+    share = (cross["rest"] + cross["punctuation"]).groupby([cross["condition"], cross["run"]]).mean()
+    found = {
+        f"BLEU, {corpus}: `{gate}` less none": of[prefix + gate] - of[f"{prefix}none"]
+        for prefix, corpus in (("", "built-in corpus"), (CAPTIONS, "Multi30k"))
+        for gate in GATED
+    }
+    fall = {gate: (of[gate] - of[f"{gate}_0.04"]).dropna() for gate in ("none", "head")}
+    found["BLEU lost from rate 0.01 to 0.04: none less `head`"] = fall["none"] - fall["head"]
+    found["cross-attention on the end and punctuation: none less `head`"] = share["none"] - share["head"]
+    return found
+
+
+def figures(scores: pd.DataFrame, attended_: pd.DataFrame, gates_: pd.DataFrame) -> dict[str, Any]:
+    """What the page says, but for its first sentence."""
+    own = contrasts(scores, attended_)
+    correlations = {name: ranks(each) for name, each in gates_.groupby("condition")}
+    return {
+        "tests": planned(own),
+        "bleu": {name: (each["bleu"].mean(), len(each)) for name, each in scores.groupby("condition", sort=False)},
+        "ranks": {task: {gate: over_runs(correlations[gate][task]) for gate in GATED} for task in correlations["head"]},
+        "gates": {name: each["gate"].mean() for name, each in gates_[gates_["task"] == LOSS].groupby("condition")},
+        "alarms": alarm_rate(own.values()),
+    }
+
+
+def page() -> tuple[str, str]:
+    """The page and its picture, from the kept figures."""
+    found = figures(*(kept(QUESTION, name) for name in ("bleu", "attended", "gates")))
+    rows = [
+        {"task": task, "gate": f"a gate a{'n' * (gate == 'element')} {gate}", **each._asdict()}
+        for task, own in found["ranks"].items()
+        for gate, each in own.items()
+    ]
+    order = list(found["ranks"])
+    picture = points(pd.DataFrame(rows), "task", order, "rank correlation of gate and harm", "gate")
+    return rendered(f"{QUESTION}.md.jinja", **found), picture
 
 
 if __name__ == "__main__":

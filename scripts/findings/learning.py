@@ -4,20 +4,17 @@ python scripts/findings/learning.py choose DEFAULT         the head of negation 
 python scripts/findings/learning.py collect DEFAULT HELD   the runs of both sweeps to docs/results/learning
 """
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from common import Estimate, alarm_rate, keep, over_runs
+from common import alarm_rate, bleu, keep, kept, over_runs, planned, points, rendered
 
 from headcount import open_run
 from headcount.heads.ablation import effects, without_each
 from headcount.heads.door import Run
 from headcount.heads.evaluation_set import evaluation_set
-from headcount.statistics.planned import holm
 
 QUESTION, PHENOMENON = "learning", "negation"
 STEPS = (0, 125, 250, 500, 750)
@@ -44,10 +41,9 @@ def choose(run: Run) -> tuple[str, str]:
 def measured(directory: Path) -> pd.DataFrame:
     """The effects of a run on negation, with its BLEU on validation and test, and what was held from which step on."""
     run = open_run(directory)
-    scores = json.loads((directory / "metrics.json").read_text(encoding="utf-8"))
     held = run.config.averaging.get("heads", [""])[0], run.config.averaging.get("after", -1)
     own = {"run": run.config.seed, "held": held[0], "after": held[1]}
-    return margins(run, "test").assign(bleu=np.mean([scores[name]["bleu"] for name in ("valid", "test")]), **own)
+    return margins(run, "test").assign(bleu=bleu(directory), **own)
 
 
 def collect(default: Path, held: Path) -> pd.DataFrame:
@@ -77,18 +73,15 @@ def figures(table: pd.DataFrame) -> dict[str, Any]:
         "not given back from step 0": intact - figure("accuracy", 0),
         "held from step 0 less the control": figure("accuracy", 0) - control,
     }
-    adjusted = holm([over_runs(each).p for each in raw.values()])
-    bleu = default.xs("", level="off")["bleu"]
+    intact_bleu = default.xs("", level="off")["bleu"]
     return {
         "curve": {step: over_runs(figure("accuracy", step)) for step in STEPS},
-        "cost": {step: over_runs(bleu - figure("bleu", step)) for step in STEPS},
+        "cost": {step: over_runs(intact_bleu - figure("bleu", step)) for step in STEPS},
         "without": over_runs(without),
         "intact": over_runs(intact),
-        "tests": {
-            name: over_runs(each, len(raw))._replace(p=p) for (name, each), p in zip(raw.items(), adjusted, strict=True)
-        },
+        "tests": planned(raw),
         "instead": instead(table, heads),
-        "alarms": alarm_rate(np.stack(list(raw.values()), axis=1), len(raw)),
+        "alarms": alarm_rate(raw.values()),
     }
 
 
@@ -101,10 +94,13 @@ def instead(table: pd.DataFrame, heads: pd.Series) -> list[tuple[int, str, str]]
     return found
 
 
-def curve(found: dict[int, Estimate], intact: Estimate) -> pd.DataFrame:
-    """The points of the picture."""
-    rows = [{"after": str(step), **each._asdict()} for step, each in found.items()]
-    return pd.DataFrame([*rows, {"after": "never", **intact._asdict()}]).assign(series="accuracy on negation, %")
+def page() -> tuple[str, str]:
+    """The page and its picture, from the kept effects."""
+    found = figures(kept(QUESTION))
+    each = {**{str(step): value for step, value in found["curve"].items()}, "never": found["intact"]}
+    rows = [{"after": step, "series": "held from this step on", **value._asdict()} for step, value in each.items()]
+    picture = points(pd.DataFrame(rows), "after", list(each), "accuracy on negation, %", "series")
+    return rendered(f"{QUESTION}.md.jinja", **found), picture
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from common import Estimate, alarm_rate, keep, kept, over_runs, points, rendered, runs_of
+from common import Estimate, alarm_rate, keep, kept, over_runs, planned, points, rendered, runs_of
 
 from headcount import open_run
 from headcount.data.batches import Sentences
@@ -25,7 +25,6 @@ from headcount.heads.evaluation_set import EvaluationSet, evaluation_set, select
 from headcount.heads.interface import Heads, Layer, heads_named
 from headcount.heads.likelihood import batch_log_probs, batches
 from headcount.heads.statistics import LOSS, pair_scores
-from headcount.statistics.planned import holm
 
 QUESTION = "repair"
 ALL = "all phenomena"
@@ -176,13 +175,11 @@ def takers(table: pd.DataFrame) -> dict[str, Estimate]:
 def figures(zeroed: pd.DataFrame, taken: pd.DataFrame, lost: pd.DataFrame) -> dict[str, Any]:
     """What the page says, but for its first sentence."""
     shares = {name: repaired(own) for name, own in zeroed.groupby("condition")}
-    tests = {
-        "repair": over_runs(shares["default"][LOSS], 3),
-        "with head dropout less without": over_runs(shares["head_dropout"][LOSS] - shares["default"][LOSS], 3),
-        "after 250 steps less at the end": over_runs(shares["250"][LOSS] - shares["default"][LOSS], 3),
+    contrasts = {
+        "repair": shares["default"][LOSS],
+        "with head dropout less without": shares["head_dropout"][LOSS] - shares["default"][LOSS],
+        "after 250 steps less at the end": shares["250"][LOSS] - shares["default"][LOSS],
     }
-    raw = [shares["default"][LOSS], *(shares[name][LOSS] - shares["default"][LOSS] for name in ("head_dropout", "250"))]
-    adjusted = holm([over_runs(each).p for each in raw])
     points = lost[lost["condition"] == "default"].groupby(["run", "phenomenon"])[["accuracy", "sensitivity"]].mean()
     both = {name: points[name].unstack() for name in ("accuracy", "sensitivity")}
     return {
@@ -191,10 +188,10 @@ def figures(zeroed: pd.DataFrame, taken: pd.DataFrame, lost: pd.DataFrame) -> di
             name: {CONDITIONS[key]: over_runs(each[name]).show() for key, each in shares.items()}
             for name in [LOSS, ALL, *sorted(set(shares["default"]) - {LOSS, ALL})]
         },
-        "tests": {name: each._replace(p=p) for (name, each), p in zip(tests.items(), adjusted, strict=True)},
+        "tests": planned(contrasts),
         "takers": takers(taken[taken["condition"] == "default"]),
         "lost": {name: tuple(over_runs(each[name]) for each in both.values()) for name in both["accuracy"]},
-        "alarms": alarm_rate(np.stack(raw, axis=1), 3),
+        "alarms": alarm_rate(contrasts.values()),
     }
 
 
