@@ -26,7 +26,7 @@ setting = "$(1)=$(if $(filter [%,$(2)),$(2),'$(2)')"
 run = $(call setting,run,$(RUN))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train evaluate translate doctor explore export serve ablate report heads prune findings bench docs test test-medium test-all test-reliability mutation lint format clean
+.PHONY: help setup train evaluate translate doctor explore export serve ablate report heads prune findings record bench docs test test-medium test-all test-reliability mutation lint format clean
 
 help:  ## Show what there is
 	@echo "usage: make TARGET [DATA=multi30k] [MODEL=tiny] [RECIPE=multi30k_en_de] [RUN=runs/latest] [ARGS=\"model.num_heads=8 seed=2\"]"
@@ -70,6 +70,9 @@ report: .venv/report  ## Write the report of the sweep in SWEEP anew
 
 findings: .venv/report  ## Write docs/findings.md and its pictures from the kept runs
 	$(BIN)/python scripts/findings/findings.py
+
+record: .venv/report  ## Time training to MARK BLEU over five seeds: NAME=mine MARK=90 ARGS="threads=2" (docs/records.md)
+	$(BIN)/python scripts/findings/records.py $(NAME) --mark $(MARK) $(ARGS)
 
 heads: .venv/report  ## Measure what each head of RUN does and is worth; of all runs of a sweep: SWEEP=runs/...
 	$(HEADCOUNT) heads $(if $(filter file,$(origin SWEEP)),$(run),$(call setting,sweep,$(SWEEP))) $(ARGS)

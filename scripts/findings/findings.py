@@ -19,6 +19,7 @@ import gating
 import head_gate
 import learning
 import pandas as pd
+import records
 import repair
 import stability
 import vl_convert
@@ -248,6 +249,7 @@ def written() -> dict[Path, str]:
     """The text of each file that `make findings` writes. A question has a page where its effects are kept."""
     docs = ROOT / "docs"
     found = {docs / "findings.md": page()} | {docs / "findings" / name: each for name, each in pictures().items()}
+    found |= {docs / "records.md": records.page()} if records.RECORDS.is_dir() else {}
     for question in QUESTIONS:
         if (folder := RESULTS / question.QUESTION).is_dir():
             found[folder / "README.md"], found[folder / "picture.svg"] = question.page()
