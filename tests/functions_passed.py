@@ -7,22 +7,13 @@ from types import CodeType, FrameType
 
 import torch
 from built import ONE_LAYER, built
+from test_translator import Letters
 
 import headcount
 from headcount.decoding.translator import Translator
 
 SOURCE = str(Path(headcount.__file__).parent)
 INNER = ("<lambda>", "<genexpr>", "<listcomp>", "<dictcomp>")
-
-
-class Numbers:
-    """A tokenizer of texts such as "5 7 9"."""
-
-    def encode(self, texts: list[str]) -> list[list[int]]:
-        return [[int(number) for number in text.split()] for text in texts]
-
-    def decode(self, ids: list[list[int]]) -> list[str]:
-        return [" ".join(map(str, row)) for row in ids]
 
 
 def passed(call: Callable[[], object]) -> list[str]:
@@ -59,8 +50,8 @@ def training_step() -> list[str]:
 def translation() -> list[str]:
     """Of a line, by beam search."""
     model = built("model/nano", vocab_size=60, **ONE_LAYER).eval()
-    translator = Translator(model, Numbers(), built("search/beam", beam=4, max_extra=3), (0, 2, 3))
-    return passed(lambda: translator.translate(["5 7 9"]))
+    translator = Translator(model, Letters(), built("search/beam", beam=4, max_extra=3), (0, 2, 3))
+    return passed(lambda: translator.translate(["bdf"]))
 
 
 if __name__ == "__main__":

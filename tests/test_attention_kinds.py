@@ -87,20 +87,6 @@ def test_the_window_is_its_recurrence():
             check_weights_and_output(found, b, h, t, torch.stack(of_each) * mask[b, 0, t], value)
 
 
-@pytest.mark.medium
-@pytest.mark.parametrize("kind", [*KINDS, "gaussian_window"])
-def test_gradients(kind):
-    attend, (query, key, value, mask) = of(kind), given()
-    names = [name for name, _ in attend.named_parameters()]
-
-    def output(query, key, value, *parameters):
-        own = dict(zip(names, parameters, strict=True))
-        return torch.func.functional_call(attend, own, (query, key, value, mask, WHOLE, None, True))[0]
-
-    inputs = [x.detach().requires_grad_() for x in (query, key, value, *attend.parameters())]
-    assert torch.autograd.gradcheck(output, inputs)
-
-
 @pytest.mark.parametrize("model", ["nano", "rnn_bahdanau"])
 @pytest.mark.parametrize("kind", ["luong_dot", "luong_general"])
 def test_a_model_with_luongs_scores_begins_as_with_the_scaled(kind, model):
@@ -146,24 +132,6 @@ def test_parameters_keep_the_order_in_which_checkpoints_number_them():
         *("query.weight", "query.bias", "attend.vector", "key.weight", "key.bias"),
         *("value.weight", "value.bias", "output.weight", "output.bias"),
     ]
-
-
-def test_each_beam_has_a_window_of_its_own_and_a_step_is_as_in_the_whole():
-    window, (query, key, value, _) = of("gaussian_window"), given()
-    mask = (torch.arange(5) < torch.tensor([5, 4])[:, None])[:, None, None]
-    whole = window(query, key, value, mask, WHOLE, None, True)
-    state = window.begin(2)
-    for t in range(4):
-        output, weights, state = window(query[:, :, t : t + 1], key, value, mask, WHOLE, state, True)
-        torch.testing.assert_close(output, whole.output[:, :, t : t + 1], rtol=0, atol=1e-12)
-        torch.testing.assert_close(weights, whole.weights[:, :, t : t + 1], rtol=0, atol=1e-12)
-    state = torch.rand(8, 2, 3).double()  # four beams of each of two sentences
-    together = window(query, key, value, mask, WHOLE, state, False)
-    for sentence, beam in ((1, 2), (0, 1)):
-        one, row = slice(sentence, sentence + 1), 4 * sentence + beam
-        alone = window(query[one, :, beam : beam + 1], key[one], value[one], mask[one], WHOLE, state[row, None], False)
-        torch.testing.assert_close(alone.output[:, :, 0], together.output[one, :, beam])
-        torch.testing.assert_close(alone.state[0], together.state[row])
 
 
 def test_nothing_overflows():

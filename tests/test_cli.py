@@ -66,6 +66,14 @@ ALONE = [  # what is typed, and the line
     ("optimizer=nadamw optimizer.lr=-1", "optimizer: Invalid learning rate: -1"),
     ("optimizer=schedule_free schedule.kind=constant", "optimizer=schedule_free averages the weights itself, "),
     ("study=kv_heads study.varies=3", "study.varies=3: must be a valid string or null"),
+    ("+validation.patiense=5", "validation.patiense: no such setting; did you mean validation.patience?"),
+    ("++divergence.stopafter=1", "divergence.stopafter: no such setting; did you mean divergence.stop_after?"),
+    ("+data.budget.warmup=10", "data.budget: no such setting; "),
+    ("+study.varries=x", "study.varries: no such setting; did you mean study.varies?"),
+    ("+search.bean=3", "search.bean: no such setting; did you mean search.beam?"),
+    ("+trainer.max_epochs=1", "trainer.max_epochs: no such setting; "),
+    ("data.both_directions=true tokenizer.kind=separate", "data.both_directions=true: needs one vocabulary of both"),
+    ("data=files data.tests={seed:x.tsv}", "data.tests.seed: metrics.json has a figure of that name; give another"),
 ]
 if not torch.cuda.is_available():
     ALONE.append(("trainer=gpu", "trainer.accelerator=gpu: no GPU found; use trainer=cpu"))

@@ -43,6 +43,7 @@ NO_TEXT = {  # and the first line that betrays it
     "broken": (b"good\nbad \xff\n", 2),
     "xz": (lzma.compress(TEXT), 1),
     "utf-16": ("dog\ncat\n".encode("utf-16"), 1),
+    "utf-16 without a mark": ("a\nb".encode("utf-16-le"), 1),
     "latin-1": ("the dog\nder B\u00e4r\n".encode("latin-1"), 2),
 }
 

@@ -161,9 +161,7 @@ def test_shifted_files_are_found_through_all_of_preparation(tmp_path):
     corpus = ("data=multi30k", f"data.root={tmp_path}", "tokenizer.vocab_size=500", "data.both_directions=true")
     result = command("doctor", *corpus, cwd=tmp_path)
     assert result.code == 1
-    assert [line.split("  ")[0] for line in result.out.splitlines() if line.endswith("warning")] == [
-        "lengths correlate"
-    ]
+    assert warnings_in(result.out) == ["lengths correlate"]
     assert result.out.endswith(f"12 checks, {OF_A_RUN} not measured; warnings: 1\n")
 
 

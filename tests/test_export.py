@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import sentencepiece
 import torch
-import torch.nn.functional as F
 import yaml
 from built import built, random_model, sentence_piece
 from clauses import CLAUSES
@@ -23,10 +22,8 @@ from headcount.commands.export import export
 from headcount.data.tokenizer import BOS, EOS, TokenizerPair, normalise
 from headcount.decoding.beam import greedy
 from headcount.errors import InputError
-from headcount.export.attention import Shape, in_shape
 from headcount.export.card import model_card
 from headcount.heads.interface import Heads
-from headcount.model.attention import TokenPositions
 from headcount.run.opened import make_translator, open_run
 
 ctranslate2 = pytest.importorskip("ctranslate2")
@@ -380,19 +377,3 @@ def test_transformers_reads_text_as_the_run_does(run, tmp_path):
         assert tokenizer(" " + normal(each)).input_ids == [*ids, EOS], each
     decoded = tokenizer.batch_decode([[BOS, *ids, EOS] for ids in ours], skip_special_tokens=True)
     assert [" ".join(each.removeprefix("<s>").split()) for each in decoded] == run.tokenizer.decode(ours)
-
-
-def test_one_head_for_all_shapes(run):
-    """A head of zeros, and numbers of zeros, change nothing: compared with the attention itself."""
-    model = random_model(run.tokenizer.vocab_size, num_heads=[1, 2], head_size=3)
-    part = model.encoder[1].self_attention
-    x = torch.randn(1, 4, 16)
-    with torch.no_grad():
-        query, key, value, output = in_shape(part, Shape(5, 4))
-        q, k, v = (F.linear(x, *each).unflatten(2, (5, 4)).transpose(1, 2) for each in (query, key, value))
-        weights = (q @ k.mT / 2).softmax(-1)
-        found = F.linear((weights @ v).transpose(1, 2).flatten(2), *output)
-        positions = TokenPositions(torch.arange(4), torch.arange(4), None)
-        expected = part(x, part.project(x), None, positions, need_weights=True)
-    torch.testing.assert_close(found, expected.output, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(weights[0, :2], expected.weights[0], atol=1e-6, rtol=1e-5)

@@ -38,21 +38,6 @@ def test_a_model_without_such_heads_is_refused():
 
 
 @pytest.mark.medium
-def test_a_gate_of_zero_is_the_head_cut_out_of_the_weights(heads, sentences):
-    for number, head in enumerate(heads.names):
-        gated = token_log_probs(heads, *sentences, heads.gates({head: 0})[None]).values
-        output = heads.layers[head.place].output
-        part = slice((head.head - 1) * 8, head.head * 8)
-        kept = output.weight[:, part].clone()
-        with torch.no_grad():
-            output.weight[:, part] = 0
-            cut = token_log_probs(heads, *sentences, heads.gates()[None]).values
-            output.weight[:, part] = kept
-        assert np.abs(gated - cut).max() < 1e-6
-        assert np.abs(gated - token_log_probs(heads, *sentences, heads.gates()[None]).values).max() > 1e-4, number
-
-
-@pytest.mark.medium
 def test_many_settings_at_once_are_those_one_at_a_time(heads, sentences):
     gates = torch.cat([without_each(heads), only_each(heads), torch.rand(3, len(heads))])
     together = token_log_probs(heads, *sentences, gates)
@@ -83,23 +68,6 @@ def test_a_resampled_output_is_one_of_the_bank(heads):
     assert bank.mean(layer, drawn).squeeze().allclose(outputs.mean(1))
 
 
-def test_every_context_restores_the_model_after_an_exception(heads, sentences):
-    before = token_log_probs(heads, *sentences, heads.gates()[None]).values
-    layer = Layer("cross", 1)
-    contexts = [
-        lambda: heads.gated({"cross1.1": 0}),
-        lambda: heads.patched({"cross1.1": torch.zeros(8)}),
-        lambda: heads.edited({layer: torch.zeros_like}),
-        heads.recorded,
-    ]
-    for context in contexts:
-        with pytest.raises(ZeroDivisionError), context():
-            raise ZeroDivisionError
-        assert np.array_equal(token_log_probs(heads, *sentences, heads.gates()[None]).values, before)
-        assert not heads.layers[layer].attend._forward_hooks
-    assert all(module.head_gate is None for module in heads.layers.values())
-
-
 @torch.no_grad()
 def test_recorded_outputs_put_back_change_nothing_and_another_sentences_do(heads):
     source, target = torch.randint(4, VOCAB, (2, 3, 6))
@@ -118,9 +86,3 @@ def test_recorded_outputs_put_back_change_nothing_and_another_sentences_do(heads
         keeps[1:] = other[1:]  # NaN keeps what the first sentence has
         with heads.patched({head: keeps}):
             torch.testing.assert_close(heads.model(source, mask, target), torch.cat([whole[:1], patched[1:]]))
-    # A single position is not put into all of them.
-    with (
-        heads.patched({"cross1.1": own[head][:, :1]}),
-        pytest.raises(InputError, match=r"cross1\.1: outputs \[3, 1, 8\]"),
-    ):
-        heads.model(source, mask, target)

@@ -93,7 +93,6 @@ def test_more_than_there_is(size):
         ({"test": 0.1}, "data.held_out.test=0.1: must be a valid integer"),
         ({"test": True}, "data.held_out.test=true: must be a valid integer"),
         ({"seed": None}, "data.held_out.seed=null: must be a valid integer"),
-        ({"train": 5}, "data.held_out.train: no such setting"),
     ],
 )
 def test_wrong_settings(settings, message):

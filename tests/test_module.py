@@ -329,15 +329,3 @@ def test_both_directions_are_one_corpus(tmp_path, segmentation):
         assert "extra" in given.column_names or twice  # of one direction, and may be wrong in the other
         rows = torch.cat([batch.rows for batch in both.split_batches(split)]).tolist()
         assert sorted(rows) == list(range(len(given)))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"both_directions": True, "tokenizer": PAIR}, "needs one vocabulary .* give tokenizer.kind=joint"),
-        ({"segmentation": SampledSegmentation(alpha=0.2, candidates=64, start_epoch=0)}, "needs .*_type=unigram"),
-    ],
-)
-def test_settings_must_fit_together(settings, message, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        module(tmp_path, **settings)

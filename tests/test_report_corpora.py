@@ -136,7 +136,7 @@ def test_a_row_that_lacks_a_corpus(own):
     assert study.endpoint.comparison.differences[0].half_width > 2 * whole
     assert len(study.loss.differences) == 3
     assert "whose effect on all conditions is included, since a condition lacks a corpus" in markdown(page_of(own))
-    assert "4 lacks 3" in " ".join(flagged(study.sweep))
+    assert "Not every condition has the same seeds: 4 lacks 3." in flagged(study.sweep)
 
 
 @pytest.mark.medium

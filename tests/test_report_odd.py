@@ -54,27 +54,6 @@ def test_arms_are_rows_of_one_study(tmp_path):
     assert not sweep.notes
 
 
-def test_settings_that_go_together_are_one(tmp_path):
-    jobs = {}
-    for heads, size in ((1, 64), (4, 16)):
-        write_run(
-            tmp_path / str(heads),
-            sentences(30),
-            0.2,
-            1,
-            {"model": {"num_heads": heads, "head_size": size}, "study": STUDY},
-        )
-        jobs[str(heads)] = [f"model.num_heads={heads}", f"model.head_size={size}", "seed=1"]
-    write_plan(tmp_path, Plan(jobs=jobs))
-    assert rows_of(tmp_path) == ["1", "4"]
-
-
-def test_a_link_is_no_other_run(sweep):
-    (sweep / "sweep.json").unlink()
-    (sweep / "latest").symlink_to(job(4, 1))
-    assert read_sweep(sweep).jobs == 4
-
-
 @pytest.mark.medium
 def test_runs_of_another_sweep_are_not_mixed_with_those_kept(sweep, tmp_path, undrawn):
     for _ in range(2):

@@ -2,8 +2,10 @@
 
 import math
 import sys
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import power
 import pytest
 import resampled
@@ -14,6 +16,7 @@ from simulation import World, analyse, simulate
 from sweeps import changed, sentences
 
 from headcount.report.measures import measures
+from headcount.report.runs import Row, RunResult
 from headcount.report.sections.contrastive import contrastive_cells
 from headcount.statistics import bootstrap
 from headcount.statistics.bootstrap import bleu_of, resampled_bleu, resamples, sentence_counts
@@ -173,14 +176,6 @@ def test_the_same_runs_give_the_same_verdict_in_whatever_company():
     assert many.interval == pytest.approx((0.029, 0.045), abs=0.005)
 
 
-@pytest.mark.medium
-def test_an_unlike_row_widens_its_own_pairs_alone():
-    wild = [5.0, 9.0, 1.0]
-    steady = compare([*LINEAGE[1:5], wild]).differences
-    for pair in steady:
-        assert pair.half_width > 4 if pair.second == 4 else pair.half_width < 0.2
-
-
 def test_unlike_rows_whose_seeds_agree_by_luck_do_not_look_precise():
     """Seeds count for their share of the variance, not for its square."""
     rows, same = [*LINEAGE[1:4], [5.0, 9.0, 1.0]], np.ones((4, 4))
@@ -188,13 +183,6 @@ def test_unlike_rows_whose_seeds_agree_by_luck_do_not_look_precise():
     for pair in found.differences:
         alone = found.spread.of_difference(pair.first, pair.second)[1]
         assert pair.df == pytest.approx(alone * (pair.seeds + 1e-4) / pair.seeds, rel=1e-3)
-
-
-def test_rows_that_vary_alike_share_one_variance():
-    assert compare(ROWS).spread.alike
-    assert len(set(compare(ROWS).spread.variances)) == 1
-    assert not compare(LINEAGE).spread.alike
-    assert compare(LINEAGE).spread.total_df == 20
 
 
 def test_a_row_that_varies_more_than_chance_explains_keeps_its_variance():
@@ -352,25 +340,10 @@ def test_a_planted_difference_is_found():
     assert sum(outcome.alarm for outcome in outcomes) <= 6
 
 
-class Results:
+def row_of(trees) -> Row:
     """A row of runs that were tested on phenomena, and nothing else."""
-
-    def __init__(self, accuracies):
-        self.runs = [Tree({"test": {"contrastive": tree}}) for tree in accuracies]
-
-    def figures(self, path):
-        return [run.figure(path) for run in self.runs]
-
-
-class Tree:
-    def __init__(self, tree):
-        self._tree = tree
-
-    def figure(self, path):
-        node = self._tree
-        for name in path.split("."):
-            node = node[name]
-        return node
+    metrics = [{"test": {"contrastive": tree}} for tree in trees]
+    return Row("", tuple(RunResult("", Path(), {}, each, pd.DataFrame(), {}, {}) for each in metrics))
 
 
 def results(draw, rows, seeds, right):
@@ -383,7 +356,7 @@ def results(draw, rows, seeds, right):
     def run():
         return {name: tested(*chances) for name, chances in right.items()}
 
-    return [Results([run() for _ in range(seeds)]) for _ in range(rows)]
+    return [row_of([run() for _ in range(seeds)]) for _ in range(rows)]
 
 
 @pytest.mark.medium
@@ -448,6 +421,6 @@ def test_a_plan_that_cannot_be_is_one_line(words, message, capsys):
 
 def test_a_phenomenon_of_a_file_is_marked_where_the_floor_is_above_three_quarters():
     floors = {"case": (74.0, 80.0), "order": (74.0, 75.0)}  # of two runs
-    rows = [Results([{name: {"mine": {"accuracy": 90.0, "floor": floor[run], "pairs": PAIRS}}
+    rows = [row_of([{name: {"mine": {"accuracy": 90.0, "floor": floor[run], "pairs": PAIRS}}
                       for name, floor in floors.items()} for run in (0, 1)])]  # fmt: skip
     assert [cell.phenomenon for cell in contrastive_cells(rows)] == ["case (target decides)", "order", "mean of all"]

@@ -1,8 +1,6 @@
 """Resume: what may change acts, all else is refused, and nothing is touched before the checkpoint has loaded."""
 
-import csv
 import errno
-import json
 import os
 import shutil
 import signal
@@ -12,6 +10,7 @@ import pytest
 import torch
 import yaml
 from conftest import command, completed, failed, rewrite, snapshot
+from test_end_to_end import config, curves, metrics
 
 from headcount.training.callbacks import TrainingProgress
 from headcount.training.module import TranslationTask
@@ -37,14 +36,6 @@ def refused(run: Path, *arguments: str) -> str:
     return line
 
 
-def config(run: Path):
-    return yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
-
-
-def metrics(run: Path):
-    return json.loads((run / "metrics.json").read_text(encoding="utf-8"))
-
-
 def log(run: Path) -> str:
     return (run / "train.log").read_text(encoding="utf-8")
 
@@ -61,8 +52,7 @@ def forget_the_text(config) -> None:
 
 
 def rows(run: Path, name: str) -> dict[int, float]:
-    with (run / "logs" / "metrics.csv").open(encoding="utf-8") as file:
-        return {int(row["step"]): float(row[name]) for row in csv.DictReader(file) if row[name]}
+    return {int(row["step"]): float(row[name]) for row in curves(run) if row[name]}
 
 
 def same(run: Path, other: Path) -> bool:

@@ -158,23 +158,6 @@ def test_what_is_learnt_makes_a_run_another_and_nothing_else_does():
             )
 
 
-ADDED = {
-    "+validation.patiense=5": "validation.patiense: no such setting; did you mean validation.patience?",
-    "++divergence.stopafter=1": "divergence.stopafter: no such setting; did you mean divergence.stop_after?",
-    "+data.budget.warmup=10": "data.budget: no such setting; ",
-    "+study.varries=x": "study.varries: no such setting; did you mean study.varies?",
-    "+search.bean=3": "search.bean: no such setting; did you mean search.beam?",
-    "+trainer.max_epochs=1": "trainer.max_epochs: no such setting; ",
-}
-
-
-@pytest.mark.medium
-@pytest.mark.parametrize("word", ADDED)
-def test_a_setting_that_nothing_reads_is_refused_though_it_is_added(word, tiny, tmp_path):
-    (line,) = refused("train", *tiny, word, cwd=tmp_path)
-    assert line.startswith(ADDED[word])
-
-
 @pytest.mark.medium
 def test_a_setting_of_training_may_stand_beside_prepare(tiny, tmp_path):
     out = completed("train", *tiny, "prepare=true", "++seed=3", f"data.directory={tmp_path}", cwd=tmp_path).out

@@ -1,10 +1,6 @@
 """Text of real people: without spaces, or with nothing that can be seen."""
 
-import bz2
 import unicodedata
-
-import pytest
-from conftest import completed, failed
 
 from headcount.data.tokenizer import normalise
 from headcount.evaluation import metrics
@@ -30,14 +26,3 @@ def test_the_text_says_whether_bleu_finds_words():
     for name, (text, without_spaces) in REFERENCES.items():
         assert metrics.counts_sentences("13a", text.split("|")) is without_spaces, name
         assert not metrics.counts_sentences("char", text.split("|"))
-
-
-@pytest.mark.medium
-def test_lines_that_cannot_be_seen_are_translated_as_empty_ones_and_what_is_no_text_is_not(home):
-    lines = "\n".join([*INVISIBLE, "the dog sees the cat"]).encode()
-    *empty, seen, _ = completed("translate", "run=runs/first", stdin=lines, cwd=home).out.split("\n")
-    assert empty == [""] * len(INVISIBLE)
-    assert seen
-    for content in (bz2.compress(b"the dog"), "a\nb".encode("utf-16-le")):
-        (line,) = failed("translate", "run=runs/first", stdin=content, cwd=home)
-        assert line.startswith("standard input, line 1: not valid UTF-8; ")

@@ -84,8 +84,3 @@ def test_one_evaluation_of_several(trained):
 def test_no_such_split(trained, split, message):
     (line,) = refused("evaluate", "run=runs/first", f"split={split}", cwd=trained[0])
     assert line.startswith(message)
-
-
-def test_a_figure_of_a_run_is_no_name_of_a_test_set(tmp_path):
-    (line,) = refused("train", "data=files", "data.tests={seed:x.tsv}", cwd=tmp_path)
-    assert line == "data.tests.seed: metrics.json has a figure of that name; give another"

@@ -34,34 +34,6 @@ def translator(model: Transformer, search: SearchMethod) -> Translator:
     return Translator(model, Letters(), search, (PAD, BOS, EOS))
 
 
-@pytest.mark.medium
-@pytest.mark.parametrize("beam", [1, 4])
-def test_search_with_a_cache_finds_what_search_without_one_finds(model, beam):
-    class Uncached:
-        """The state is the sentence and the target so far of each row; every step runs the whole model."""
-
-        device = torch.device("cpu")
-        max_length = None
-
-        def start(self, source, mask):
-            mask = torch.ones_like(source, dtype=torch.bool) if mask is None else mask
-            return source, mask, torch.empty(len(source), 0, dtype=torch.long)
-
-        def step(self, tokens, state):
-            source, mask, target = state
-            target = torch.cat([target, tokens[:, None]], dim=1)
-            return model.output(model(source, mask, target)[:, -1]).log_softmax(-1), (source, mask, target)
-
-        def reorder(self, state, rows, sentences):
-            return tuple(part[rows] for part in state)
-
-    # Most translations run to their limit, so the cache grows while, one by one, sentences leave.
-    lines = ["".join(chr(ord("a") + (i * i + j) % 26) for j in range(1 + i)) for i in range(24)]
-    expected = translator(Uncached(), built("search/beam", beam=beam)).translate(lines)
-    assert translator(model, built("search/beam", beam=beam)).translate(lines) == expected
-    assert len(set(map(len, expected))) > 3
-
-
 def test_a_source_takes_a_third_of_its_longest_translation_or_its_own_length(model):
     """Of each beam, with the end: of 4 pieces 9 x 4 + 2 tokens and the end are 39, a third 13; with a ratio of 2, 5."""
     pieces = [[5], *[[5] * 4] * 20]

@@ -72,13 +72,6 @@ def test_a_config_is_plain_yaml(added, run):
     assert not (run.parent / "ran").exists()
 
 
-def test_modules_that_a_config_names_are_not_imported(run):
-    (run.parent / "evil.py").write_text("open('ran', 'w')")
-    set_to(run, "extensions", ["evil"])
-    completed(*TRANSLATE, stdin=b"the dog\n", cwd=run.parent)
-    assert not (run.parent / "ran").exists()
-
-
 def test_a_pickle_is_not_loaded(run):
     """Neither as a checkpoint, with a right checksum, nor as weights."""
     ran = run.parents[1] / "ran"
