@@ -45,6 +45,9 @@ def renewed(old: dict[str, Any]) -> dict[str, Any]:
         config = plain(compose("train"))
     data = old["data"] | old["data"].get("corpus", {})
     data.pop("corpus", None)
+    for split in ("train", "valid", "test"):  # two files of text were two settings
+        pair = [data.pop(f"{split}_{side}", None) for side in ("source", "target")]
+        data |= {split: pair} if all(pair) else {}
     budget, trainer, schedule = data.pop("budget", {}), old["trainer"], old["schedule"]
     data.pop("vocab_size", None)
     config["steps"] = trainer["max_steps"]

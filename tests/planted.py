@@ -113,4 +113,4 @@ def analysis(model: Any, shuffled: bool = False, split: bool = False) -> Any:
     splits = {name: sentences(120, seed, shuffled) for seed, name in enumerate(("train", "valid", "test"))}
     sets: dict[str, Any] = {name: evaluation_set(run, splits[name]) for name in ("valid", "test")}  # type: ignore[arg-type]
     sets |= {f"own_{name}": each for name, each in sets.items()}
-    return SimpleNamespace(run=run, heads=Heads(model), train=splits["train"], gold=None, pairs=None, **sets)
+    return SimpleNamespace(run=run, heads=Heads(model), splits=splits, gold=None, pairs=None, **sets)

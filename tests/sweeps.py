@@ -131,7 +131,9 @@ def write_sweep(
             luck = random.Random(1000 * heads + seed).gauss(0, spread)
             config = {"model": {"num_heads": heads, "norm": "pre"}} | ({"study": dict(study)} if study else {})
             write_run(folder / name, references, errors + luck, seed, config)
-    heads, numbers = (",".join(map(str, values)) for values in (rows, seeds))
-    overrides = ["study=heads_fixed_width", f"model.num_heads={heads}", f"seed={numbers}"]
-    (folder / "sweep.json").write_text(json.dumps({"overrides": overrides, "jobs": jobs}), encoding="utf-8")
+    write_plan(folder, jobs)
     return folder
+
+
+def write_plan(folder: Path, jobs: Mapping[str, Sequence[str]]) -> None:
+    (folder / "sweep.json").write_text(json.dumps({"jobs": jobs}), encoding="utf-8")

@@ -46,7 +46,7 @@ ALONE = [  # what is typed, and the line
     ("heads=4", "heads: no such setting; did you mean model.num_heads?"),
     ("trainer.kind=cpu", "trainer.kind: no such setting; did you mean "),
     ("data.tests=5", "data.tests=5: must be "),
-    ("averaging=ema", "averaging=ema: averaging is a group of settings; averaging.kind chooses"),
+    ("averaging=ema", "averaging=ema: is a group of settings, such as averaging.kind"),
     ("search=default", "search=default: is no option; there are beam, diverse, greedy, mbr, sample"),
     ("schedule.final=0.1 schedule.kind=constant", "schedule.final=0.1: has no effect with schedule.kind=constant"),
     ("model.cross_attention=x", "model.cross_attention=x: must be one of scaled_dot, luong_dot, "),

@@ -59,7 +59,7 @@ def test_every_part_measures_a_model_with_odd_heads(model, undrawn):
     given = SimpleNamespace(
         run=run,
         heads=Heads(made),
-        train=splits["train"],
+        splits=splits,
         gold=None,
         settings=SimpleNamespace(**settings, path_pairs=8, path_senders=4),
         **{f"{own}{name}": evaluation_set(run, splits[name]) for name in ("valid", "test") for own in ("", "own_")},

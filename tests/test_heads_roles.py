@@ -49,8 +49,6 @@ def test_shares_of_pieces_in_words_worked_by_hand():
     # ▁T ür ▁ auf . with three bytes of a mark, two of ü; then the same with "auf." as one piece
     assert spelling(np.array([4, 3, 3, 3, 1]), "Tür  auf.").argmax(axis=1).tolist() == [0, 0, 1, 1, 2]
     assert spelling(np.array([4, 3, 3, 4]), "Tür auf.")[2:].tolist() == [[0, 1, 0], [0, 0.75, 0.25]]
-    with pytest.raises(ValueError, match="pieces of 5 bytes do not spell a text of 7: 'Tür'"):
-        spelling(np.array([5]), "Tür")
 
 
 @pytest.mark.parametrize(
@@ -143,9 +141,8 @@ def test_rare_words_are_at_most_a_tenth_of_the_text():
 def test_a_head_on_the_word_before_is_positional_and_others_are_not():
     arrays = roles(planted.analysis(planted.planted_model()), lambda done: None)
     found = role_figures(arrays)
-    assert found.offset[[0, 5]].tolist() == [-1, 0]
     assert positional_heads(arrays) == {"encoder1.1": -1, "cross1.2": 0}
-    assert found.figures["previous"].value[0] > 0.9
-    assert found.figures["same"].low[5] > 0.95 > found.figures["same"].high[4]
-    assert found.figures["distance"].value[0] < 1.5
+    assert found["previous"].value[0] > 0.9
+    assert found["same"].low[5] > 0.95 > found["same"].high[4]
+    assert found["distance"].value[0] < 1.5
     assert not positional_heads(roles(planted.analysis(planted.random_model()), lambda done: None))

@@ -2,13 +2,15 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from built import ONE_LAYER, built
+from datasets import Dataset
 
 from headcount.data.tokenizer import BOS, EOS
-from headcount.evaluation.contrastive import contrastive_accuracy
 from headcount.evaluation.likelihood import TargetScorer, perplexity
+from headcount.run.scores import contrastive_figures
 
 
 def test_target_scores_are_sums_of_stepwise_log_probabilities():
@@ -52,6 +54,10 @@ def test_a_loss_beyond_every_float_has_an_infinite_perplexity():
 
 
 def test_contrastive_accuracy_counts_by_group_and_a_tie_is_wrong():
-    groups = [("order", "easy"), ("order", "easy"), ("order", "hard"), ("case", "hard")]
-    accuracy = contrastive_accuracy([-1.0, -2.0, -1.0, -2.0], [-2.0, -1.0, -2.0, -2.0], groups)
-    assert accuracy == {("order", "easy"): (50.0, 2), ("order", "hard"): (100.0, 1), ("case", "hard"): (0.0, 1)}
+    rows = Dataset.from_dict({"phenomenon": ["order", "x", "order", "order", "case"], "grade": [*"ezehh"]})
+    arrays = {"row": [0, 2, 3, 4], "right": [-1.0, -2.0, -1.0, -2.0], "wrong": [-2.0, -1.0, -2.0, -2.0]}
+    found = contrastive_figures(rows, {name: np.array(each) for name, each in arrays.items()})
+    assert found == {
+        "order": {"e": {"accuracy": 50.0, "pairs": 2}, "h": {"accuracy": 100.0, "pairs": 1}},
+        "case": {"h": {"accuracy": 0.0, "pairs": 1}},
+    }

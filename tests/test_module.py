@@ -327,5 +327,5 @@ def test_both_directions_are_one_corpus(tmp_path, segmentation):
         assert given["source"][:] == pairs["source"][:] + (pairs["target"][:] if twice else [])
         assert given["target"][:] == pairs["target"][:] + (pairs["source"][:] if twice else [])
         assert "extra" in given.column_names or twice  # of one direction, and may be wrong in the other
-        rows = torch.cat([batch.rows for batch in both.split_batches(split)]).tolist()
-        assert sorted(rows) == list(range(len(given)))
+    rows = torch.cat([batch.rows for batch in both.val_dataloader()]).tolist()
+    assert sorted(rows) == list(range(len(both.data["valid"])))

@@ -10,14 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from reports import edit, job, page_of, rows_of, section_of, study_of
-from sweeps import STUDY, sentences, write_run
+from sweeps import STUDY, sentences, write_plan, write_run
 
 from headcount.errors import InputError
 from headcount.report.flags import flagged
 from headcount.report.page import markdown
 from headcount.report.read import read_sweep
 from headcount.report.sections.effects import crossed_settings, main_effects
-from headcount.run.sweep import Plan, write_plan
 from headcount.statistics.comparison import compare
 
 SEEDS, LINES = (1, 2, 3, 4), 60
@@ -110,7 +109,7 @@ def test_a_corpus_that_the_command_line_names_is_no_part_of_the_name_of_a_row(ow
     for path in own.glob("*/config.yaml"):
         path.write_text(path.read_text().replace("varies: model.num_heads", "varies: null"))
     jobs = {job(h, s): [f"model.num_heads={h}", f"data.seed={s}", f"seed={s}"] for h in (1, 2, 4) for s in SEEDS}
-    write_plan(own, Plan([], jobs))
+    write_plan(own, jobs)
     assert rows_of(own) == ["1", "2", "4"]
 
 

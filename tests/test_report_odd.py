@@ -6,13 +6,12 @@ import re
 import pytest
 from conftest import completed, refused, rewrite
 from reports import edit, job, page_of, rows_of
-from sweeps import STUDY, sentences, write_run, write_sweep
+from sweeps import STUDY, sentences, write_plan, write_run, write_sweep
 
 from headcount.report.flags import unlike
 from headcount.report.read import read_sweep
 from headcount.report.verdicts import of_difference, p_value, power
 from headcount.run.kept import read
-from headcount.run.sweep import Plan, write_plan
 from headcount.statistics.comparison import Difference, compare
 
 
@@ -26,7 +25,7 @@ def test_two_settings_that_are_planned_make_rows_however_few_runs_are_finished(f
             if name in finished:
                 config = {"model": {"num_heads": heads}, "optimizer": {"lr": rate}, "study": STUDY}
                 write_run(tmp_path / name, sentences(30), 0.2, 1, config)
-    write_plan(tmp_path, Plan(jobs=jobs))
+    write_plan(tmp_path, jobs)
     sweep = read_sweep(tmp_path)
     assert [len(row.runs) for row in sweep.rows] == [1] * len(finished)
     assert any("each combination of settings is a condition" in note for note in sweep.notes)
@@ -41,7 +40,7 @@ def test_options_of_one_kind_are_rows(tmp_path):
         optimizer = {"kind": option.partition("_")[0], "lr": 0.1 * index}
         write_run(tmp_path / option, sentences(30), 0.2, 1, {"optimizer": optimizer, "study": {"varies": "optimizer"}})
         jobs[option] = [f"optimizer={option}", "seed=1"]
-    write_plan(tmp_path, Plan(jobs=jobs))
+    write_plan(tmp_path, jobs)
     assert rows_of(tmp_path) == ["adamw", "muon", "muon_large"]
 
 

@@ -99,7 +99,7 @@ class Tags(HTMLParser):
 
 
 def hostile() -> Page:
-    table = markdown_table((EVIL, "b"), [(EVIL, Marked("[c](d/)")), ("e\n|f", "1")], words=(0,), note="A *note*.")
+    table = markdown_table((EVIL, "b"), [(EVIL, Marked("[c](d/)")), ("e\n|f", "1")], words=(0,))
     view = View("drawn", EVIL, ranked(TABLE, label="the.label", value="value"))
     folded = Section(EVIL, (code(f"```\n{EVIL}", "yaml"),), folded=True)
     return Page(EVIL, EVIL, escaped(EVIL), (EVIL,), (Section(EVIL, (table, escaped(EVIL), view, folded)),))

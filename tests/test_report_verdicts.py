@@ -1,13 +1,12 @@
 """Verdicts, endpoints, flags and names of rows, on toy sweeps."""
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 import sacrebleu
 from reports import edit, job, page_of, rows_of, section_of, table_of_section
-from sweeps import sentences, write_run
+from sweeps import sentences, write_plan, write_run
 
 from headcount.report.endpoint import bleu_endpoint
 from headcount.report.page import markdown
@@ -113,7 +112,7 @@ def varied(folder: Path, plan: dict | None) -> list[str]:
         model = {"norm": norm, "d_model": size, "d_feed_forward": width}
         write_run(folder / f"run{index},seed=1", sentences(5), 0.2, 1, {"model": model})
     if plan:
-        (folder / "sweep.json").write_text(json.dumps({"overrides": [], "jobs": plan}), encoding="utf-8")
+        write_plan(folder, plan)
     return rows_of(folder)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from conftest import command, completed, failed, rewrite, snapshot
+from conftest import command, completed, failed, snapshot
 from test_end_to_end import config, curves, metrics
 
 from headcount.training.callbacks import TrainingProgress
@@ -45,10 +45,6 @@ def change(run: Path, act) -> None:
     settings = config(run)
     act(settings)
     (run / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
-
-
-def forget_the_text(config) -> None:
-    del config["data"]["fingerprint"]
 
 
 def rows(run: Path, name: str) -> dict[int, float]:
@@ -96,16 +92,6 @@ def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_a_damaged_one(run
 
     monkeypatch.setattr("headcount.run.resume.check_checkpoint", check)
     assert "last.ckpt: Input/output error" in refused(run, "steps=12")
-
-
-def test_a_run_continues_with_its_own_tokenizer_though_the_text_has_changed(run, text, tmp_path):
-    root = Path(shutil.copytree(text, tmp_path / "text"))
-    rewrite(root / "train.de", lambda text: text.replace("der", "dieser").replace("sieht", "erblickt"))
-    change(run, forget_the_text)
-    change(run, lambda config: config["data"].update(root=str(root)))
-    before = (run / "tokenizer.model").read_bytes()
-    resume(run, "steps=9")
-    assert (run / "tokenizer.model").read_bytes() == before
 
 
 def test_text_that_was_moved_is_the_same_text(run, text, tmp_path):

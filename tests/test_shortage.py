@@ -44,15 +44,12 @@ def of_cuda():
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 8 GiB")
 
 
-OTHERS = [(lambda: np.empty(2**58), "2.00 EiB"), (lambda: bytearray(2**60), "")]
-
-
-@pytest.mark.parametrize(("fail", "amount"), [(run_out_of_memory, "4503.6 TB"), (of_cuda, "20.00 GiB"), *OTHERS])
-def test_memory_that_cannot_be_had_is_recognised_with_its_amount(fail, amount):
+@pytest.mark.parametrize("fail", [run_out_of_memory, of_cuda, lambda: np.empty(2**58), lambda: bytearray(2**60)])
+def test_memory_that_cannot_be_had_is_recognised(fail):
     with pytest.raises((RuntimeError, MemoryError)) as caught:
         fail()
-    assert refused_memory(caught.value) == amount
-    assert refused_memory(ValueError("out of memory")) is None
+    assert refused_memory(caught.value)
+    assert not refused_memory(ValueError("out of memory"))
 
 
 @pytest.mark.medium
@@ -64,6 +61,4 @@ def test_training_without_memory_names_the_settings_to_lower(tiny, tmp_path, mon
         lambda self, batch, number: run_out_of_memory() if number == 5 else step(self, batch, number),
     )
     (line,) = failed("train", *tiny, "checkpoint.every=2", "hydra.run.dir=run", cwd=tmp_path)
-    assert re.match(
-        r"not enough memory \(4503.6 TB more could not be had\); lower data.batch_tokens .* data.max_length", line
-    )
+    assert re.match(r"not enough memory; lower data.batch_tokens .* data.max_length", line)

@@ -75,11 +75,10 @@ def test_a_job_that_fails_stops_no_other_and_only_what_is_missing_is_done_again(
     assert "3 of 3 jobs done" in result.out
     assert "next:  headcount report sweep=runs/sweep_grammar" in result.out.replace(f"{sys.prefix}/bin/", "")
     jobs = [f"model.num_heads={heads},optimizer.lr=0.5" for heads in (1, 3, 4)]
-    assert [*read_plan(folder).jobs] == jobs
+    assert [*read_plan(folder)] == jobs
     assert [len(starts(folder, job)) for job in jobs] == [1, 2, 1]
     again = f"checkpoint.every=100 threads=1 hydra.run.dir='{folder / jobs[1]}' resume=auto OMP_NUM_THREADS=1"
     assert starts(folder, jobs[1])[1].endswith(again)
-    assert read_plan(folder).overrides == [*given, "checkpoint.every=100", "threads=1"]
     assert not (pretended / "runs" / "latest").exists()
 
 

@@ -27,11 +27,12 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from rich.filesize import decimal
 
 from headcount import __version__
 from headcount.command_lines import CONF, command, quoted, shell_word
 from headcount.errors import InputError, printable
-from headcount.files import FULL, STANDARD_OUTPUT, first_error, free_space, naming, readable, show
+from headcount.files import FULL, STANDARD_OUTPUT, first_error, free_space, naming, show
 from headcount.settings import KINDS, check, flatten
 
 COMMANDS = ("train", "evaluate", "translate", "report", "heads", "export", "import", "doctor", "serve")
@@ -80,7 +81,7 @@ def run_command(name: str) -> None:
     if {"--help", "-h"} & set(sys.argv[1:]):
         sys.stdout.write(help_of(name))
         return
-    failed, debug = False, any(_is_true(word) for word in sys.argv if word.lstrip("+").startswith("debug="))
+    failed, debug = False, bool({"debug=true", "debug=1"} & {word.lstrip("+").lower() for word in sys.argv})
 
     def complain(error: Exception, where: str = "") -> None:
         nonlocal failed
@@ -152,7 +153,6 @@ def _run_prepared(name: str, config: DictConfig) -> str | None:
     load_extensions(config)
     devices.use_memory_again()
     devices.use_tf32()
-    devices.use_allowed_cores()
     devices.use_threads(config.get("threads"))
     command = import_module(f"headcount.commands.{name}")
     for package in ("pytorch_lightning", "lightning.pytorch", "lightning.fabric"):  # which set their level on import
@@ -177,8 +177,6 @@ def _read_options(command_name: str) -> None:
         name, value, line = override.key_or_group, override.value(), override.input_line
         group, _, last = name.rpartition(".")
         options = sorted(path.stem for path in (CONF / group).glob("*.yaml")) if last == "kind" else []
-        if name in KINDS and name != "attention" and not (CONF / name).is_dir() and isinstance(value, str):
-            raise InputError(f"{line}: {name} is a group of settings; {name}.kind chooses, and --help lists them")
         # The file of that kind has other numbers than the one that is chosen.
         if options and isinstance(value, str) and value in KINDS.get(group, ()):
             raise InputError(f"{line}: give {group}=, one of {', '.join(options)}")
@@ -195,10 +193,6 @@ def _read_options(command_name: str) -> None:
     register_resolvers()
 
 
-def _is_true(word: str) -> bool:
-    return word.partition("=")[2].lower() in ("true", "1", "yes", "on")
-
-
 def _lines(error: Exception, name: str) -> list[str]:
     """The message, a line for each wrong setting; of Hydra's messages, the part that a user can act on."""
     option = re.match(r"(?:In '\w+': )?Could not find '([^']+)/([^'/]+)'", str(error))
@@ -212,8 +206,8 @@ def _lines(error: Exception, name: str) -> list[str]:
     lines = [printable(line.strip()) for line in str(error).split("\n") if line.strip()]
     if isinstance(error, InputError):
         return lines
-    if _refused_memory(error) is not None:
-        return [import_module("headcount.devices").no_memory(error, command=name)]
+    if _refused_memory(error):
+        return [import_module("headcount.devices").no_memory(name)]
     if plugin := _missing_plugin(error):
         return [f"{plugin}: this plugin of Hydra is not installed; pip install {plugin}"]
     if isinstance(error, OSError) and error.errno:
@@ -253,15 +247,11 @@ def _to_quote(error: Exception, name: str) -> str | None:
 
 def is_wrong(error: Exception) -> bool:
     """Whether an error is one that a user can put right."""
-    return isinstance(error, WRONG) or _refused_memory(error) is not None or _missing_plugin(error) is not None
+    return isinstance(error, WRONG) or _refused_memory(error) or _missing_plugin(error) is not None
 
 
-def _refused_memory(error: Exception) -> str | None:
-    if "torch" not in sys.modules:
-        return None
-    from headcount.devices import refused_memory
-
-    return refused_memory(error)
+def _refused_memory(error: Exception) -> bool:
+    return "torch" in sys.modules and import_module("headcount.devices").refused_memory(error)
 
 
 def _missing_plugin(error: Exception) -> str | None:
@@ -275,7 +265,7 @@ def _no_file(error: OSError) -> str:
     error."""
     name, full = str(error.filename or "a file"), error.errno in FULL
     standard = name == STANDARD_OUTPUT
-    free = f", {readable(free_space(Path(name)))} are free" if full and not standard else ""
+    free = f", {decimal(free_space(Path(name)))} are free" if full and not standard else ""
     notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
     todo = "make room" if full else "make it a place that can be read and written"
     other = "" if standard else ", or give another, such as with data.directory= or hydra.run.dir="

@@ -13,30 +13,24 @@ import torch
 from torch import Tensor
 
 from headcount.errors import InputError
-from headcount.files import readable
 from headcount.processes import cores
 
 MOST_THREADS = 1024  # a process that cannot have its threads is ended by OpenMP
 MALLOPT = {-1: 2**31 - 1, -2: 2**26, -3: 2**30, -8: 1}  # M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_ARENA_MAX
 # Of torch's allocators, CUDA, cuBLAS and the C++ library.
 NO_MEMORY = re.compile(r"can't allocate memory|out of memory|bad_alloc|(ALLOC|allocation)_?failed", re.IGNORECASE)
-AMOUNT = re.compile(r"(?:tried|[Uu]nable) to allocate ([\d.]+) (\w+)", re.IGNORECASE)
 
 
 def use_threads(number: int | None) -> None:
-    """Let torch use that many processor cores; None: as many as it would. Raises InputError."""
+    """Let torch use that many processor cores; None: as many as it would, but no more than there are `cores`, since it
+    does not read a container's quota. OMP_NUM_THREADS acts as it does without headcount. Raises InputError."""
     if number is None:
+        if "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > cores():
+            torch.set_num_threads(cores())
         return
     if type(number) is not int or not 1 <= number <= MOST_THREADS:
         raise InputError(f"threads={number}: must be a number of processor cores from 1 to {MOST_THREADS}, or null")
     torch.set_num_threads(number)
-
-
-def use_allowed_cores() -> None:
-    """Let torch have no more threads than there are `cores`: it does not read a container's quota. OMP_NUM_THREADS
-    acts as it does without headcount."""
-    if "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > cores():
-        torch.set_num_threads(cores())
 
 
 def processor() -> str:
@@ -114,25 +108,16 @@ def cumulative_sum(x: Tensor, dim: int) -> Tensor:
     return x.cumsum(dim)
 
 
-def refused_memory(error: BaseException) -> str | None:
-    """The memory that an error says could not be had, such as "20.00 GiB": empty where it does not say how
-    much, None for an error of another kind."""
-    said = str(error)
-    if not isinstance(error, MemoryError) and not (isinstance(error, RuntimeError) and NO_MEMORY.search(said)):
-        return None
-    amount = AMOUNT.search(said)
-    if amount is None:
-        return ""
-    return readable(int(amount[1])) if amount[2] == "bytes" else f"{amount[1]} {amount[2]}"
+def refused_memory(error: BaseException) -> bool:
+    """Whether an error says that memory could not be had."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(NO_MEMORY.search(str(error))))
 
 
-def no_memory(error: Exception, command: str = "train") -> str:
-    """Memory that does not suffice: how much could not be had, and what to lower."""
-    amount = refused_memory(error)
-    refused = f" ({amount} more could not be had)" if amount else ""
+def no_memory(command: str = "train") -> str:
+    """Memory that does not suffice: what to lower."""
     of_training = (
         "data.batch_tokens (and raise trainer.accumulate_grad_batches as much), data.max_length or the model's size "
         "(model.d_model, model.encoder_layers, tokenizer.vocab_size)"
     )
     lower = of_training if command == "train" else "the length of lines"
-    return f"not enough memory{refused}; lower {lower}, in translation search.batch_tokens or search.beam"
+    return f"not enough memory; lower {lower}, in translation search.batch_tokens or search.beam"

@@ -2,18 +2,15 @@
 
 import contextlib
 import errno
-import json
 import logging
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from filelock import AcquireReturnProxy, FileLock, Timeout
-
-MOST_JSON = 2**22  # bytes
+from rich.filesize import decimal
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +28,7 @@ def naming(name: str | Path, size: int | None = None, beside: Path | None = None
         if error.filename in (None, str(beside)):
             error.filename = str(name)
         if size is not None and error.errno in FULL and not hasattr(error, "__notes__"):
-            error.add_note(f"{readable(size)} are needed")
+            error.add_note(f"{decimal(size)} are needed")
         raise
 
 
@@ -108,40 +105,15 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
-def read_bytes(path: Path, most: int) -> bytes:
-    """A whole file that somebody else may have made. Raises OSError, also for a file of more than `most` bytes, and for
-    what may have no end: a pipe or a device."""
-    require_regular(path)
-    with path.open("rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise OSError(errno.EFBIG, f"has more than {most:,} bytes", str(path))
-    return content
-
-
 def require_regular(path: Path) -> None:
     """Raises OSError for what is there and is no regular file: a pipe or a device may have no end."""
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "is no regular file", str(path))
 
 
-def read_json(path: Path) -> Any:
-    """The content of a JSON file, see `read_bytes`. Raises OSError, ValueError."""
-    try:
-        return json.loads(read_bytes(path, MOST_JSON))
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-
-
 def show(path: Path) -> str:
     """A path relative to the working directory, if it is inside it."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
-
-
-def readable(size: int) -> str:
-    """A number of bytes, such as "12.3 MB"."""
-    power = min(4, max(0, (len(str(size)) - 1) // 3))
-    return f"{size / 1000**power:.{1 if power else 0}f} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
 
 
 def free_space(path: Path) -> int:

@@ -21,15 +21,6 @@ from headcount.signals import STOP
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
-@contextlib.contextmanager
-def kills_named(task: str, remedy: str) -> Iterator[None]:
-    """Raises InputError in place of the pool's own error. task: of the process. remedy: for short memory."""
-    try:
-        yield
-    except BrokenProcessPool as error:
-        raise InputError(f"a process that {task} was killed; if memory was short, {remedy}") from error
-
-
 def can_fork() -> bool:
     """Whether this process may fork workers that use its memory.
 
@@ -43,10 +34,12 @@ def can_fork() -> bool:
 
 @contextlib.contextmanager
 def process_pool(
-    processes: int, initial: Callable[..., None] | None = None, *values: Any
+    processes: int, task: str, remedy: str, initial: Callable[..., None] | None = None, *values: Any
 ) -> Iterator[ProcessPoolExecutor]:
     """A pool whose workers call `initial(*values)` first. They start with the first submitted job, and ignore the
     signals of `STOP`, which the parent handles. An exception inside, or a killed worker, ends all workers at once.
+
+    task: what a worker did, for the InputError that says that one was killed. remedy: for short memory.
 
     On Linux they are forked: they have all modules and `values` at once, and share memory. Elsewhere `initial` and
     `values` are pickled.
@@ -57,10 +50,12 @@ def process_pool(
     with read, write:
         try:
             yield pool
-        except BaseException:
+        except BaseException as error:
             # They may be in the middle of long jobs, or wait for ever: for a lock that a killed worker holds, or to
             # write a result that nobody reads any more.
             write.send_bytes(b"end")  # nobody reads it, so all see it
+            if isinstance(error, BrokenProcessPool):
+                raise InputError(f"a process that {task} was killed; if memory was short, {remedy}") from error
             raise
         finally:
             pool.shutdown(cancel_futures=True)

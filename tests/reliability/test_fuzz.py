@@ -65,7 +65,7 @@ def test_any_bytes_as_a_table_are_pairs_or_one_line(content, kind, tmp_path):
 
 @cache
 def whole_config() -> DictConfig:
-    places = [f"data.{split}_{side}=x" for split in ("train", "valid", "test") for side in ("source", "target")]
+    places = [f"data.{split}=[x.en,x.de]" for split in ("train", "valid", "test")]
     words = ["data=files", "data.source=en", "data.target=de", *places, "trainer=cpu", "logger=csv"]
     return OmegaConf.create(OmegaConf.to_container(without_other_kinds(composed("train", *words)), resolve=True))
 

@@ -55,7 +55,6 @@ class Payload:
         ("search.beam", {"_target_": "os.system"}, "search.beam="),
         ("search.kind", "os.system", "search.kind=os.system: must be one of beam, "),
         ("model.kind", "torch.nn:Linear", "model.kind=torch.nn:Linear: must be one of "),
-        ("data.hide_source", True, "only earlier versions read models that were trained so"),
         ("data.both_directions", "${oc.env:HOME}", "not the config of a run, whose settings have values"),
     ],
 )

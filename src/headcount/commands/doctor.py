@@ -30,7 +30,7 @@ def run(config: DictConfig) -> None:
         raise InputError(f"run= and {named_by(of_corpus[0])}=: a run has its own corpus; give one of the two")
     if of_corpus:
         own = without_other_kinds(config, list(map(named_by, of_corpus)))
-        name, found = " ".join(of_corpus), evidence.of_corpus(build_data(evidence.of_both_sides(own)))
+        name, found = " ".join(of_corpus), evidence.of_corpus(build_data(own))
     else:
         name, found = config.run, evidence.of_run(open_run(config.run, config.checkpoint, config.device))
     findings = checks.diagnose(found)

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import pandas as pd
 from annotated_types import Ge
 from datasets import Dataset
@@ -17,17 +18,18 @@ from headcount.errors import InputError
 from headcount.evaluation.contrastive import read_all_contrasts
 from headcount.evaluation.likelihood import TargetScorer, perplexity
 from headcount.evaluation.metrics import bleu_tokenizer, moses_bleu, score
-from headcount.evaluation.reranking import GRID, BleuCounts, Reranker, at_the_edge, choose_weights
+from headcount.evaluation.reranking import GRID, Reranker, at_the_edge, choose_weights
 from headcount.files import write_text
 from headcount.run import scores
 from headcount.run.arrays import write_arrays
 from headcount.run.build import names_given, only_take
 from headcount.run.contrasts import contrast_figures, contrast_rows, contrast_scores, contrast_table, trigrams
 from headcount.run.directory import locked, read_metrics, update_metrics
-from headcount.run.identity import recorded, with_text
+from headcount.run.identity import with_text
 from headcount.run.opened import Run, as_list, ensemble, open_from_config, open_runs
 from headcount.run.scores import Evaluation, evaluate_split
 from headcount.settings import AS_TRAINED, Opening, within
+from headcount.statistics.bootstrap import bleu_of, sentence_counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +212,7 @@ def splits_of(name: str, run: Run, splits: Sequence[str], one_way: bool = False)
     Raises InputError where it lacks one, or is another text than the run was trained on: other test text may be a part
     of what the run has learned.
     """
-    if recorded(run.config) != recorded(with_text(run.config)):
+    if run.config.data.fingerprint != with_text(run.config).data.fingerprint:
         raise InputError(f"{name}: its corpus has changed since it was trained; score text with input= and reference=")
     data = run.data()
     for split in splits:
@@ -306,7 +308,13 @@ def chosen_weights(config: DictConfig, run: Run, reranker: Reranker, tokenizer: 
     if any(name not in fixed for name in names):
         data = splits_of(str(run.directory), run, [CHOSEN_ON], one_way=True)[CHOSEN_ON]
         texts, features = reranker.candidates(list(data["source"]))
-        weights = choose_weights(features, BleuCounts(texts, data["target"], tokenizer), fixed)
+        lines = zip(texts, data["target"], strict=True)
+        counts = [sentence_counts(each, [line] * len(each), tokenizer) for each, line in lines]
+
+        def bleu(chosen: Sequence[int]) -> float:
+            return float(bleu_of(np.sum([each[n] for each, n in zip(counts, chosen, strict=True)], axis=0)))
+
+        weights = choose_weights(features, bleu, fixed)
     shown = ["forward 1"]
     for name in names:
         how = "given" if name in fixed else f"by BLEU of {CHOSEN_ON}, from {GRID[name][0]} to {GRID[name][-1]}"

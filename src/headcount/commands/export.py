@@ -54,7 +54,8 @@ def export(run: Run, settings: dict[str, Any]) -> Path:
 
     Raises InputError for a run that the format cannot hold, with all reasons, and for what cannot be written.
     """
-    from headcount.export.limits import unsupported  # here, because --help does not need it
+    from headcount.export.card import model_card  # here, because --help does not need them
+    from headcount.export.limits import unsupported
 
     form = settings["format"]
     quantization = settings["quantization"] or QUANTIZATIONS[form][0]
@@ -67,18 +68,12 @@ def export(run: Run, settings: dict[str, Any]) -> Path:
         if form == "page":
             write_text(output, page)
         else:
-            write_folder(run, module, output, form, quantization, settings["max_positions"])
+            most = settings["max_positions"]
+            with new_directory(output) as folder:
+                module.write_model(run, folder, quantization, most)
+                write_text(folder / "README.md", model_card(run, form, quantization, most))
     except FileExistsError as error:
         raise InputError(f"output={output}: is there already; move it away, or give another") from error
     except OSError as error:
         raise InputError(f"output={output}: can't be written to ({reason(error)}); name another") from error
     return output
-
-
-def write_folder(run: Run, module: Any, output: Path, form: str, quantization: str, max_positions: int) -> None:
-    """Write the model, the tokenizer and the model card of a run into a new folder. Raises OSError."""
-    from headcount.export.card import model_card
-
-    with new_directory(output) as folder:
-        module.write_model(run, folder, quantization, max_positions)
-        write_text(folder / "README.md", model_card(run, form, quantization, max_positions))

@@ -292,8 +292,8 @@ def fit(run: TrainingRun) -> TranslationTask:
     except SystemExit as error:  # with an exit code of Lightning's own
         raise SystemExit(exit_code(run) or 128 + signal.SIGINT) from error
     except Exception as error:  # of many classes, where a checkpoint is not what it claims to be
-        if refused_memory(error) is not None:
-            raise InputError(no_memory(error)) from error
+        if refused_memory(error):
+            raise InputError(no_memory()) from error
         if run.config.compile and type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
             raise InputError(f"compile=true: {first_line(error)}; leave it out") from error
         if opening.is_open or not run.resumed or isinstance(error, InputError | OSError):

@@ -11,6 +11,7 @@ from typing import BinaryIO, Literal, TextIO
 import torch
 from omegaconf import DictConfig
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from headcount.data.corpora.text import MARK, NOT_UTF_8, decoded
 from headcount.data.tokenizer import BOS, EOS, PAD, SPACE_MARK, Tokenizer
@@ -191,8 +192,9 @@ def _aligned(run: Run, layer: int, heads: slice, sources: Sequence[str], targets
     while rows:
         count = max(1, min(SENTENCES, MOST_WEIGHTS // sizes[rows[0]]))
         batch, rows = rows[:count], rows[count:]
-        ids = padded([[*pairs[row][0], EOS] for row in batch]).to(run.model.device)
-        before = padded([[BOS, *pairs[row][1]] for row in batch]).to(run.model.device)
+        rows_of = [[*pairs[row][0], EOS] for row in batch], [[BOS, *pairs[row][1]] for row in batch]
+        padded = (pad_sequence([torch.tensor(ids) for ids in each], True, PAD) for each in rows_of)
+        ids, before = (each.to(run.model.device) for each in padded)
         cross = run.model.attention_weights(ids, ids != PAD, before).cross[layer][:, heads].mean(dim=1).float().cpu()
         for row, weights in zip(batch, cross, strict=True):
             words = word_of(source, pairs[row][0]), word_of(target, pairs[row][1])
@@ -201,11 +203,6 @@ def _aligned(run: Run, layer: int, heads: slice, sources: Sequence[str], targets
             table.index_put_((words[1][:, None], words[0][None, :]), weights, accumulate=True)
             found[row] = [(int(word), number) for number, word in enumerate(table.argmax(dim=1))]
     return found
-
-
-def padded(rows: Sequence[Sequence[int]]) -> Tensor:
-    longest = max(map(len, rows))
-    return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])
 
 
 def word_of(tokenizer: Tokenizer, ids: Sequence[int]) -> Tensor:

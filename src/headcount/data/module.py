@@ -27,7 +27,7 @@ from headcount.data.prepare import prepare
 from headcount.data.subword_regularization import Segmentation, sample_pieces
 from headcount.data.tokenizer import AnyTokenizer, SentencePiece, SentencePiecePair, TokenizerPair, load_tokenizer
 from headcount.errors import InputError
-from headcount.files import naming, read_json, waiting
+from headcount.files import naming, waiting
 from headcount.settings import Positive
 
 FORMAT = 5  # part of the key of prepared data: raise it when the stored format changes
@@ -149,7 +149,7 @@ class TranslationData(pl.LightningDataModule):
 
     def _open(self) -> None:
         try:
-            report = read_json(self.prepared / "report.json")
+            report = json.loads((self.prepared / "report.json").read_bytes())
             self.report = CleaningReport(report["counts"], report["enabled"])
             self.tokenizer = load_tokenizer(self.prepared)
             paths = {split: self.prepared / f"{split}.arrow" for split in self.report.counts}
@@ -180,11 +180,8 @@ class TranslationData(pl.LightningDataModule):
         return self._loader(stream)
 
     def val_dataloader(self) -> DataLoader[Batch]:
-        return self.split_batches("valid")
-
-    def split_batches(self, split: str) -> DataLoader[Batch]:
-        """This process's share of a split, each sentence once, in batches of similar lengths, as in `plan_split`."""
-        source, target = self._sentences[split]
+        """This process's share of validation, each sentence once, in batches of similar lengths, as in `plan_split`."""
+        source, target = self._sentences["valid"]
         rank, world_size = self._rank_and_world_size()
         plan = plan_split(source.lengths, target.lengths, batch_tokens=self.batch_tokens, world_size=world_size)
         return self._loader(list(plan.share(rank, world_size)), partial(collate_planned, source, target))

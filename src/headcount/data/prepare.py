@@ -28,7 +28,7 @@ from headcount.data.corpora.corpus import SIDES, SPLITS, Corpus, further_names
 from headcount.data.tokenizer import PAD, AnyTokenizer, SentencePiece, save_tokenizer
 from headcount.errors import InputError
 from headcount.files import new_directory
-from headcount.processes import kills_named, process_pool
+from headcount.processes import process_pool
 
 CHUNK = 2**14  # pairs that a process works on at once
 SMALL = 50_000  # pairs up to which one process is faster
@@ -163,6 +163,5 @@ def in_processes(work: Callable[[slice], Result], rows: int) -> Iterator[Result]
     if rows <= SMALL or processes == 1:
         yield from map(work, chunks)
         return
-    killed = kills_named("helped to prepare the data", "start again with fewer cores, such as threads=1")
-    with killed, process_pool(processes) as pool:
+    with process_pool(processes, "helped to prepare the data", "start again with threads=1") as pool:
         yield from pool.map(work, chunks)

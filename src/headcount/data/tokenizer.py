@@ -67,9 +67,6 @@ class Tokenizer:
         self._processor.LoadFromSerializedProto(model)
         self.vocab_size = int(self._processor.vocab_size())
 
-    def __reduce__(self) -> tuple[type["Tokenizer"], tuple[bytes]]:
-        return Tokenizer, (self.content,)
-
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
         """Raises InputError for a file that is missing, or is not a sentencepiece model."""

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from headcount.processes import can_fork, kills_named, process_pool
+from headcount.processes import can_fork, process_pool
 
 MOST_PYTHON_THREADS = 8  # with more, they wait for one another
 
@@ -50,7 +50,7 @@ def _in_threads(function: Callable[..., Result], jobs: Sequence[Job], workers: i
 
 def _in_processes(function: Callable[..., Result], jobs: Sequence[Job], workers: int) -> Iterator[Result]:
     remedy = "give a smaller search.batch_tokens, or set OMP_NUM_THREADS=1 to have one process"
-    with process_pool(workers, _set_function, function) as pool, kills_named("translated", remedy):
+    with process_pool(workers, "translated", remedy, _set_function, function) as pool:
         yield from pool.map(_call_function, jobs)
 
 

@@ -11,7 +11,7 @@ from headcount.data.module import TranslationData
 from headcount.errors import InputError
 from headcount.run.curves import whole_rows
 from headcount.run.directory import read_metrics
-from headcount.run.opened import Run, data_of_run
+from headcount.run.opened import Run
 
 MOST_PAIRS = 200_000  # of a split that are read, evenly spaced
 NOT_LETTERS = regex.compile(r"[^\p{L}\p{M}\p{N}]+")
@@ -54,24 +54,16 @@ def of_corpus(data: TranslationData) -> Evidence:
     """The evidence of a corpus, prepared where it is not yet. Raises InputError."""
     data.prepare_data()
     splits = {}
-    for split, rows in data.data.items():
+    for split, rows in data.one_way.items():
         some = rows.select(range(0, len(rows), len(rows) // MOST_PAIRS + 1))
         splits[split] = Pairs(list(some["source"]), list(some["target"]))
     return Evidence((data.source_language, data.target_language), splits)
 
 
-def of_both_sides(config: Any) -> Any:
-    """A DictConfig whose text is that of the corpus, in its own direction alone."""
-    config = config.copy()
-    if config.data.get("both_directions"):
-        config.data.both_directions = False
-    return config
-
-
 def of_run(run: Run) -> Evidence:
     """The evidence of a finished run. Raises InputError for a damaged file. A corpus that cannot be read is a note."""
     try:
-        corpus = of_corpus(data_of_run(of_both_sides(run.config), run.tokenizer))
+        corpus = of_corpus(run.data())
     except (InputError, OSError) as error:
         corpus = Evidence(run.languages, notes=(f"the corpus is not examined: {error}",))
 

@@ -18,20 +18,6 @@ OPTIONAL = ("twin", "grade")
 TAKEN = ("loss", "bleu", "worst", "easy", "hard")  # other columns of heads.csv, and grades of the built-in corpus
 
 
-def contrastive_accuracy(
-    right: Sequence[float], wrong: Sequence[float], groups: Sequence[tuple[str, str]]
-) -> dict[tuple[str, str], tuple[float, int]]:
-    """Percentage of pairs that are ranked correctly, and their number, by group, here (phenomenon, grade). A tie counts
-    as wrong.
-
-    right and wrong: log-probabilities of the right and of the wrong translation of each source.
-    """
-    wins: dict[tuple[str, str], list[bool]] = {}
-    for group, good, bad in zip(groups, right, wrong, strict=True):
-        wins.setdefault(group, []).append(good > bad)
-    return {group: (100 * sum(each) / len(each), len(each)) for group, each in wins.items()}
-
-
 def read_contrasts(path: str | Path) -> Dataset:
     """Contrastive pairs of a file: tab-separated, not quoted, with a header, plain or .gz.
 

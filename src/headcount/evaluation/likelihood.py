@@ -52,7 +52,7 @@ class TargetScorer:
                 hidden = self.model(batch.source, batch.source_mask, batch.target_in)
                 losses = self._losses(hidden.flatten(0, 1), batch.target_out.flatten()).view(batch.target_out.shape)
             except (MemoryError, RuntimeError) as error:
-                if refused_memory(error) is None:
+                if not refused_memory(error):
                     raise
                 row = int(rows[(source.lengths + target.lengths)[rows].argmax()])
                 lengths = f"{source.lengths[row]:,} source and {target.lengths[row]:,} target tokens"
@@ -71,7 +71,4 @@ class TargetScorer:
 
 def perplexity(loss: float) -> float:
     """exp(loss); inf where no float is that large, which is beyond a loss of 709."""
-    try:
-        return math.exp(loss)
-    except OverflowError:
-        return math.inf
+    return math.inf if loss > 709 else math.exp(loss)

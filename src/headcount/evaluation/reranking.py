@@ -1,6 +1,6 @@
 """N-best reranking: of each sentence's translations, the one with the greatest weighted sum of features."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import product
@@ -9,7 +9,6 @@ import numpy as np
 
 from headcount.decoding.translator import Translator
 from headcount.evaluation.likelihood import TargetScorer
-from headcount.evaluation.metrics import bleu, composed
 
 # The features after the forward log-probability, whose weight is 1, and the weights to try.
 GRID = {
@@ -49,45 +48,22 @@ class Features:
         ]
 
 
-def choose_weights(features: Features, counts: "BleuCounts", fixed: Mapping[str, float]) -> dict[str, float]:
-    """The weights of `GRID` with the highest corpus BLEU of the best translations; of equals those nearest to 0.
+def choose_weights(
+    features: Features, score: Callable[[list[int]], float], fixed: Mapping[str, float]
+) -> dict[str, float]:
+    """The weights of `GRID` with the highest score of the best translations; of equals those nearest to 0.
 
-    fixed: weights that are not to be chosen.
+    score: of a choice, the index of a translation for each sentence. fixed: weights that are not to be chosen.
     """
     tried = [(fixed[name],) if name in fixed else GRID[name] for name in features.names]
     grid = (dict(zip(features.names, each, strict=True)) for each in product(*tried))
     nearest_first = sorted(grid, key=lambda weights: sum(map(abs, weights.values())))
-    return max(nearest_first, key=lambda weights: counts.score(features.best(weights)))
+    return max(nearest_first, key=lambda weights: score(features.best(weights)))
 
 
 def at_the_edge(weights: Mapping[str, float]) -> list[str]:
     """The names of the weights that are the greatest or the smallest of `GRID`, so that a better one may lie beyond."""
     return [name for name, weight in weights.items() if weight and weight in (GRID[name][0], GRID[name][-1])]
-
-
-class BleuCounts:
-    """N-gram counts of every translation of every sentence, from which corpus BLEU of any choice is a sum."""
-
-    def __init__(self, texts: Sequence[Sequence[str]], references: Sequence[str], tokenizer: str) -> None:
-        self._metric = bleu(tokenizer, effective_order=True)
-        self._counts = [
-            np.array([self._count(text, reference) for text in composed(each)])
-            for each, reference in zip(texts, composed(references), strict=True)
-        ]
-
-    def _count(self, text: str, reference: str) -> list[int]:
-        found = self._metric.sentence_score(text, [reference])
-        return [*found.counts, *found.totals, found.sys_len, found.ref_len]
-
-    def score(self, chosen: Iterable[int]) -> float:
-        """BLEU of the translation with the chosen index of each sentence."""
-        counts = [each[index] for each, index in zip(self._counts, chosen, strict=True)]
-        *ngrams, hypothesis, reference = np.sum(counts, axis=0).tolist()
-        orders = len(ngrams) // 2
-        found = self._metric.compute_bleu(
-            ngrams[:orders], ngrams[orders:], hypothesis, reference, "exp", effective_order=False
-        )
-        return float(found.score)
 
 
 @dataclass

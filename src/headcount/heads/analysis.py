@@ -1,7 +1,5 @@
 """Analysis of the heads of one run: what all its parts share, and the contract of a part."""
 
-import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -92,11 +90,6 @@ class Analysis:
         tables = read_all_contrasts(self.settings.contrasts)
         return concatenate_datasets([rows.add_column("file", [name] * len(rows)) for name, rows in tables.items()])
 
-    @cached_property
-    def pairs_digest(self) -> str:
-        """SHA-256 of the pairs, which the keys of all parts hold."""
-        return hashlib.sha256(json.dumps(self.pairs and self.pairs.to_dict()).encode()).hexdigest()
-
     def _with_pairs(self, split: str) -> Dataset:
         rows = self.splits[split]
         if self.pairs is None:
@@ -112,11 +105,6 @@ class Analysis:
     def gold(self) -> Dataset | None:
         """The sentences with gold structure of the files `gold`. Raises InputError."""
         return None if self.settings.gold is None else read_gold(self.settings.gold)
-
-    @property
-    def train(self) -> Dataset:
-        """The training text, with all columns of the corpus."""
-        return self.splits["train"]
 
     @cached_property
     def splits(self) -> Any:

@@ -11,7 +11,7 @@ from headcount.heads.bleu import greedy_counts
 from headcount.heads.evaluation_set import evaluation_set
 from headcount.heads.hard_concrete import GateTraining, closing_order
 from headcount.heads.likelihood import Progress
-from headcount.heads.orders import ORDERS, Choice, choice_on, random_orders, split_of
+from headcount.heads.orders import ORDERS, Choice, choice_on, split_of
 
 POINTS = 24  # of a curve, beside that of all heads
 COARSE = (0, 1 / 6, 1 / 3, 1 / 2, 2 / 3, 5 / 6, 1)  # shares of heads left, on random orders
@@ -45,7 +45,8 @@ def cutting(analysis: Analysis, progress: Progress) -> Arrays:
     orders = {name: choose(choice(name)) for name, choose in ORDERS.items() if name != "hard_concrete"}
     log_alpha = choice("hard_concrete").log_alpha()
     orders["hard_concrete"] = closing_order(log_alpha)
-    drawn = random_orders(len(heads), settings.random_orders, settings.seed)
+    random = np.random.default_rng(settings.seed)
+    drawn = [random.permutation(len(heads)).tolist() for _ in range(settings.random_orders)]
     every, coarse = [*orders.values(), *drawn], shares(COARSE)
     fine = np.union1d(np.unique(np.linspace(0, len(heads), POINTS + 1).round().astype(np.int64)), coarse)
     points = [(n, left) for n in range(len(every)) for left in (fine if n < len(orders) else coarse).tolist()]

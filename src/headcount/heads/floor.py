@@ -21,7 +21,7 @@ from headcount.run.contrasts import DECIDES, HIDDEN, MARK, TRIGRAM, accuracy, co
 )
 def floor(analysis: Analysis, progress: Progress) -> Arrays:
     """The log-probabilities of `contrast_scores` for the test pairs, [pair]; also row, phenomenon and grade of each."""
-    test, trigram = analysis.test, trigrams(analysis.run, analysis.train["target"])
+    test, trigram = analysis.test, trigrams(analysis.run, analysis.splits["train"]["target"])
     return {**contrast_scores(analysis.run, test.rows.select(test.tested), trigram), **test.labels}
 
 

@@ -43,13 +43,9 @@ def interactions(analysis: Analysis, progress: Progress) -> Arrays:
     return {**found, **test.labels, "pair": pairs, "head": heads.labels}
 
 
-def interaction_table(arrays: Arrays, bounds: Bounds = NO_HARM, seed: int = 0) -> EffectTable:
-    """Interactions of all pairs of heads in loss and in the margins of phenomena; rows are "cross1.1 + cross1.2"."""
-    return _table(arrays, bounds, seed, beyond=True)
-
-
-def _table(arrays: Arrays, bounds: Bounds, seed: int, beyond: bool) -> EffectTable:
-    """Effects of each head alone, then of each pair; beyond: those of pairs beyond the sum of both alone."""
+def interaction_table(arrays: Arrays, bounds: Bounds = NO_HARM, beyond: bool = True) -> EffectTable:
+    """Interactions of all pairs of heads in loss and in the margins of phenomena: effects beyond the sum of both alone;
+    rows are "cross1.1 + cross1.2". Without `beyond`, effects of each head alone, then of each pair."""
     heads, pair = arrays["head"], arrays["pair"]
     losses, scores = sentence_losses(arrays, "zero"), pair_scores(arrays, "zero", "margin")  # [setting, unit]
     names = [" + ".join(both) for both in heads[pair]]
@@ -59,7 +55,7 @@ def _table(arrays: Arrays, bounds: Bounds, seed: int, beyond: bool) -> EffectTab
         names = [*heads.tolist(), *names]
     tokens = float(arrays["zero.lengths"].mean())
     columns = columns_of(losses, scores, arrays["row"], arrays["phenomenon"], bounds, tokens)
-    return compared(tuple(names), columns, seed=seed)
+    return compared(tuple(names), columns)
 
 
 def _beyond(values: Floats, pair: NDArray[np.int64], heads: int) -> Floats:
@@ -68,11 +64,11 @@ def _beyond(values: Floats, pair: NDArray[np.int64], heads: int) -> Floats:
     return values[0] + change[1 + heads :] - change[1 + pair[:, 0]] - change[1 + pair[:, 1]]
 
 
-def redundancies(arrays: Arrays, bounds: Bounds, seed: int = 0) -> list[Row]:
+def redundancies(arrays: Arrays, bounds: Bounds) -> list[Row]:
     """Pairs of which each head alone is free to cut and both together are not: alone their harm is below the bound of
     the column (non-inferior); together it is harm with a p-value of at most 5 %, not below the bound, and so is their
     interaction, the harm beyond the sum, which is the figure. The largest one comes first."""
-    beyond, joint = (_table(arrays, bounds, seed, beyond) for beyond in (True, False))
+    beyond, joint = (interaction_table(arrays, bounds, beyond) for beyond in (True, False))
     free = joint.harmless[arrays["pair"]].all(axis=1)
     harmful = (joint.verdict == "differs") & (joint.harm > 0) & ~joint.harmless
     chosen = (beyond.verdict == "differs") & (beyond.harm > 0) & harmful[len(arrays["head"]) :] & free

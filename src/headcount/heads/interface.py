@@ -58,14 +58,8 @@ class Head(NamedTuple):
 
 
 def heads_named(labels: Iterable[str]) -> list[Head]:
-    """The heads with these names, such as the array `head` of results. Raises InputError."""
-    found = []
-    for label in labels:
-        head = Head.parse(str(label))
-        if head is None:
-            raise InputError(f"{label}: no name of a head, such as cross2.1")
-        found.append(head)
-    return found
+    """The heads with these names, such as the array `head` of results."""
+    return [head for label in labels if (head := Head.parse(str(label)))]
 
 
 Edit = Callable[[Tensor], Tensor]

@@ -108,7 +108,7 @@ def part_key(analysis: Analysis, part: Part, weights: str) -> str:
     """Names what the figures of a part follow from: the weights, the settings and the version of its arrays."""
     settings = {name: getattr(analysis.settings, name) for name in (*COMMON, *part.settings)} | {"sample": SAMPLE}
     if analysis.pairs is not None:
-        settings["contrasts"] = analysis.pairs_digest
+        settings["contrasts"] = hashlib.sha256(json.dumps(analysis.pairs.to_dict()).encode()).hexdigest()
     if part is links.GOLD and analysis.gold is not None:
         settings["gold"] = 2, hashlib.sha256(json.dumps(analysis.gold.to_dict()).encode()).hexdigest()
     return hashlib.sha256(json.dumps([weights, part.name, part.version, settings]).encode()).hexdigest()[:16]

@@ -16,15 +16,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headcount.data.batches import Batch, Sentences, collate
-from headcount.data.batching import in_order_of_length
+from headcount.data.batches import Batch, Sentences
 from headcount.data.tokenizer import EOS
 from headcount.errors import InputError
 from headcount.grammar.corpus import words
 from headcount.heads.analysis import Analysis, Arrays
 from headcount.heads.evaluation_set import EvaluationSet
 from headcount.heads.interface import KINDS, Heads, Hook, Layer
-from headcount.heads.likelihood import ROW_TOKENS
+from headcount.heads.likelihood import batches
 from headcount.heads.spelling import Spelled, Split
 from headcount.model.attention import AttentionOutput
 
@@ -80,8 +79,7 @@ def in_order(parts: Sequence[tuple[NDArray[np.int64], Mapping[str, NDArray]]], a
 @torch.inference_mode()
 def observed(heads: Heads, source: Sentences, target: Sentences) -> Iterator[Observed]:
     """Attention of all heads while these targets are translated from these sources."""
-    for rows in in_order_of_length(source.lengths, target.lengths, ROW_TOKENS):
-        batch = collate(source, target, rows, 0).to(heads.model.device)
+    for rows, batch in batches(heads, source, target):
         source_pieces = (batch.source_mask & batch.source.ne(EOS))[:, :-1]
         yield Observed(rows, source_pieces, _shares(heads, batch))
 

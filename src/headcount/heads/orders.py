@@ -87,9 +87,3 @@ def choice_on(run: Run, order: str, rows: Dataset, most: int | None, gates: Gate
     """What an order of the heads of a run is chosen by: rows of its split, at most `most` of those of "valid"."""
     chosen = evaluation_set(run, rows, TRAINING if split_of(order) == "train" else most)
     return Choice(Heads(run.model), chosen.source, chosen.target, gates, progress)
-
-
-def random_orders(heads: int, number: int, seed: int) -> list[Order]:
-    """Orders drawn at random."""
-    random = np.random.default_rng(seed)
-    return [random.permutation(heads).tolist() for _ in range(number)]

@@ -21,7 +21,6 @@ import numpy as np
 import pandas as pd
 
 from headcount.command_lines import command_anywhere
-from headcount.errors import InputError, reason
 from headcount.files import show, write_text
 from headcount.heads.attention import weights_of
 from headcount.heads.findings import findings
@@ -245,10 +244,7 @@ def attended(arrays: dict[str, np.ndarray]) -> Iterator[Section]:
 
 
 def write(page: HeadsPage, directory: Path) -> Path:
-    """Write heads.html, heads.md, heads.csv and plots/; returns the HTML file. Raises InputError."""
-    try:
-        found = pages.write(page.page, directory, "heads")
-        write_text(directory / "heads.csv", heads_csv(page.table))
-    except OSError as error:
-        raise InputError(f"{directory}: can't be written to ({reason(error)})") from error
+    """Write heads.html, heads.md, heads.csv and plots/; returns the HTML file."""
+    found = pages.write(page.page, directory, "heads")
+    write_text(directory / "heads.csv", heads_csv(page.table))
     return found

@@ -50,7 +50,7 @@ def _measured(function: Measure, analysis: Analysis, progress: Progress) -> Arra
     """value [sentence, head], NaN for a head without one, and head, the names. Raises InputError for another shape."""
     from headcount.heads.door import Run
 
-    run = Run(**{field.name: getattr(analysis.run, field.name) for field in fields(analysis.run)})
+    run = Run(**{field.name: getattr(analysis.run, field.name) for field in fields(Run)})
     rows = analysis.own_test.rows.select(analysis.own_test.chosen(SENTENCES))
     heads = analysis.heads.labels
     found = function(run, list(rows["source"]), list(rows["target"]))

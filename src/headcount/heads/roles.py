@@ -7,7 +7,6 @@ token. Ends are no queries.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -43,7 +42,7 @@ def roles(analysis: Analysis, progress: Progress) -> Arrays:
     [head, offset]: the maxima on the validation sentences. Also head, kind (of each head), measure, offset, the names.
     """
     train = {
-        side: Counter(word for text in analysis.train[side] for word in words(normalise(text)))
+        side: Counter(word for text in analysis.splits["train"][side] for word in words(normalise(text)))
         for side in SIDES["cross"]
     }
     valid = _measured(analysis, analysis.own_valid, train, progress)["maxima"].sum(axis=0, dtype=np.int64)
@@ -140,30 +139,20 @@ def by_offset(share: Tensor) -> Tensor:
     return torch.stack([below, *near, above], dim=-1)
 
 
-@dataclass(frozen=True)
-class RoleFigures:
-    """Figures of all heads, each a `Ratio` of arrays [head].
+def role_figures(arrays: Mapping[str, NDArray]) -> dict[str, Ratio]:
+    """The figures of all heads from the arrays of `roles`, [head], with intervals by bootstrap over sentences.
 
-    offset [head]: the fixed offset with the most maxima on the validation sentences. figures: "positional", the share
-    of maxima at that offset; "previous", "same", "next", the share of attention at -1, 0, 1; "distance", mean of the
-    attention but for ends; "entropy" in nats; and the means over queries of the other `MEASURES`.
+    "positional": the share of maxima at the fixed offset with the most on the validation sentences. "previous", "same",
+    "next": the share of attention at -1, 0, 1. "distance": mean of the attention but for ends. "entropy": in nats. And
+    the means over queries of the other `MEASURES`.
     """
-
-    heads: tuple[str, ...]
-    offset: NDArray[np.int64]
-    figures: Mapping[str, Ratio]
-
-
-def role_figures(arrays: Mapping[str, NDArray]) -> RoleFigures:
-    """The figures of all heads from the arrays of `roles`, with intervals by bootstrap over sentences."""
     kinds = [KINDS.index(kind) for kind in arrays["kind"]]
     queries = arrays["queries"][:, kinds].astype(np.float64)
     measures = dict(zip(MEASURES, np.moveaxis(arrays["measures"].astype(np.float64), -1, 0), strict=True))
-    best, maxima = _fixed_offset(arrays)
+    _, maxima = _fixed_offset(arrays)
     at = {name: arrays["weight"][:, :, OFFSETS.index(offset)] for name, offset in NEAR.items()}
     figures = {name: ratio(sums, queries) for name, sums in {"positional": maxima, **at, **measures}.items()}
-    figures["distance"] = ratio(measures["distance"], queries - measures["rest"])
-    return RoleFigures(tuple(arrays["head"].tolist()), arrays["offset"][best], figures)
+    return figures | {"distance": ratio(measures["distance"], queries - measures["rest"])}
 
 
 def _fixed_offset(arrays: Mapping[str, NDArray]) -> tuple[NDArray[np.int64], NDArray]:

@@ -23,12 +23,9 @@ Split = Callable[[str], list[str]]
 def spelling(sizes: NDArray[np.int64], text: str, split: Split = words) -> NDArray[np.float32]:
     """Share of each piece's bytes in each word, [piece, word]; rows sum to one.
 
-    sizes: bytes of each piece, see `Tokenizer.piece_bytes`. A space mark belongs to the word behind it. Raises
-    ValueError for sizes of another text.
+    sizes: bytes of each piece, see `Tokenizer.piece_bytes`. A space mark belongs to the word behind it.
     """
     owners = _words_of_bytes(text, split)
-    if len(owners) != sizes.sum():
-        raise ValueError(f"pieces of {sizes.sum()} bytes do not spell a text of {len(owners)}: {text!r}")
     shares = np.zeros((len(sizes), owners[-1] + 1 if len(owners) else 0), dtype=np.float32)
     np.add.at(shares, (np.repeat(np.arange(len(sizes)), sizes), owners), np.repeat(1 / sizes, sizes))
     return shares

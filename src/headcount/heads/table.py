@@ -78,9 +78,9 @@ def bleu(run: Results) -> Rows:
 
 def roles(run: Results) -> Rows:
     """Where each head attends, whatever the effect."""
-    found = role_figures(run.parts["roles"])
-    for name, ratio in found.figures.items():
-        for number, head in enumerate(found.heads):
+    heads = run.parts["roles"]["head"].tolist()
+    for name, ratio in role_figures(run.parts["roles"]).items():
+        for number, head in enumerate(heads):
             if np.isfinite(ratio.value[number]):
                 yield Row(head, "role", name, *of_ratio(ratio, (number,)), unit=ROLE_UNITS.get(name, "share"))
 

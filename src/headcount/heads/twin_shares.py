@@ -13,20 +13,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.statistics.max_t import DRAWS, ERROR, EffectTable, Sample, compared
+from headcount.statistics.max_t import DRAWS, EffectTable, Sample, compared
 
 ROUNDING = 1e-6  # a smaller standard error is rounding
 
 
 def move_shares(
-    rows: Sequence[str],
-    patched: NDArray,
-    base: NDArray,
-    twin: NDArray,
-    phenomenon: NDArray,
-    draws: int = DRAWS,
-    error: float = ERROR,
-    seed: int = 0,
+    rows: Sequence[str], patched: NDArray, base: NDArray, twin: NDArray, phenomenon: NDArray, draws: int = DRAWS
 ) -> EffectTable:
     """Shares [row, phenomenon] with bootstrap intervals over pairs that hold for the whole table at once, see
     `compared`. They are NaN where the interval of the distance includes 0: the model does not distinguish these twins,
@@ -37,13 +30,13 @@ def move_shares(
     for each in sorted(set(phenomenon.tolist())):
         pairs = np.flatnonzero(phenomenon == each)
         own = ways[pairs]
-        distance = compared(["distance"], [Sample(each, own[None], pairs - pairs[0], 0, 1, 0)], draws, error, seed)
+        distance = compared(["distance"], [Sample(each, own[None], pairs - pairs[0], 0, 1, 0)], draws)
         known.append(bool(distance.low[0, 0] > 0 or distance.high[0, 0] < 0))
         # The share is linear in these values (the delta method): a resample whose distance is near 0 has no share.
         share = moves[:, pairs].sum(axis=1, keepdims=True) / own.sum() if known[-1] else np.zeros((len(moves), 1))
         values = share + (moves[:, pairs] - share * own) / (own.mean() if known[-1] else np.inf)
         columns.append(Sample(each, values, pairs, float(own.mean()), 1, 0, ROUNDING if known[-1] else np.inf))
-    table = compared(rows, columns, draws, error, seed)
+    table = compared(rows, columns, draws)
     estimate, low, high = (np.where(known, each, np.nan) for each in (table.estimate, table.low, table.high))
     return replace(table, estimate=estimate, low=low, high=high)
 

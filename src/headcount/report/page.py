@@ -82,15 +82,12 @@ class Marked(str):
     """A cell of a table that is Markdown already."""
 
 
-def markdown_table(
-    headers: Sequence[str], cells: Sequence[Sequence[str]], words: Collection[int] = (0,), note: str = ""
-) -> str:
+def markdown_table(headers: Sequence[str], cells: Sequence[Sequence[str]], words: Collection[int] = (0,)) -> str:
     """A table as Markdown. headers, cells: plain text, but for cells that are `Marked`. words: the columns of text,
-    aligned to the left. note: Markdown, a paragraph below."""
+    aligned to the left."""
     align = ["left" if column in words else "right" for column in range(len(headers))]
     rows = [[cell if isinstance(cell, Marked) else _inline(cell) for cell in row] for row in cells]
-    table = tabulate(rows, headers=[*map(_inline, headers)], tablefmt="pipe", disable_numparse=True, colalign=align)
-    return f"{table}\n\n{note}" if note else table
+    return tabulate(rows, headers=[*map(_inline, headers)], tablefmt="pipe", disable_numparse=True, colalign=align)
 
 
 def escaped(text: str) -> str:

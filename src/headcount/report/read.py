@@ -44,7 +44,7 @@ def read_sweep(path: Path, tuned: str | None = None, text: str | None = None) ->
 
 
 def _read_directory(directory: Path, tuned: str | None, text: str | None) -> Sweep:
-    plan = read_plan(directory).jobs
+    plan = read_plan(directory)
     jobs = plan | {name: [] for name in sorted(begun_jobs(directory), key=natural_order) if name not in plan}
     if not jobs:
         raise InputError(

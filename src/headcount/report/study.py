@@ -11,7 +11,7 @@ from annotated_types import Gt, Lt
 from headcount.errors import InputError
 from headcount.report.endpoint import Endpoint, Scores, bleu_endpoint
 from headcount.report.runs import Row, Sweep
-from headcount.settings import check, typed
+from headcount.settings import typed
 from headcount.statistics.comparison import Comparison, compare
 
 Positive = Annotated[float, Gt(0), Lt(math.inf)]
@@ -25,12 +25,6 @@ class Margins:
     bleu: Positive
     loss: Positive
     accuracy: Positive
-
-    @classmethod
-    def of(cls, settings: Mapping[str, float]) -> "Margins":
-        """From settings by name. Raises InputError for a name or a number that is not allowed."""
-        check(cls, settings, "margin.")
-        return cls(**settings)
 
 
 @dataclass(frozen=True, eq=False)

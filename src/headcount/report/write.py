@@ -22,7 +22,7 @@ from headcount.report.study import Margins, Study
 from headcount.report.verdicts import summary
 from headcount.run import kept
 from headcount.run.sweep import PLAN
-from headcount.settings import at, flatten
+from headcount.settings import at, check, flatten
 
 SECTIONS = (results, tuning, quality, effects, contrasts, pairs, contrastive, curves, runs, settings)
 
@@ -59,7 +59,8 @@ def report(
     """
     if keep is not None and (output is not None or Path(sweep).is_file()):
         raise InputError(f"keep={keep}: needs a directory of runs as sweep, and no output; the report is beside them")
-    margins = Margins.of(margin)
+    check(Margins, margin, "margin.")
+    margins = Margins(**margin)
     runs = Path(sweep) if keep is None else keep_runs(read_sweep(Path(sweep)), Path(keep) / kept.FILE)
     study = Study.of(read_sweep(runs, tuned, text), resamples, margins, planned)
     page = make_page(study, bool(debug))

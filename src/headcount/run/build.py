@@ -1,6 +1,5 @@
 """Build the parts of a run from its config; all that is wrong in it is reported together, before any data is read."""
 
-import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from headcount.errors import InputError, first_line
 from headcount.run.directory import read_config
+from headcount.run.resolvers import processes
 from headcount.settings import (
     Design,
     Problems,
@@ -86,7 +86,7 @@ def names_given() -> list[str]:
 
 def only_take(mode: str, names: Collection[str]) -> None:
     """Raises InputError for a setting that was typed beside those which a mode of a command takes."""
-    if other := [name for name in names_given() if not within(name, (*names, "run", "extensions", "debug"))]:
+    if other := [name for name in names_given() if not within(name, (*names, "run", "extensions", "debug", "threads"))]:
         raise InputError(f"{other[0]}=: has no effect with {mode}; leave it out")
 
 
@@ -224,11 +224,10 @@ def build_data(config: DictConfig) -> "TranslationData":
     settings = {name: data[name] for name in OF_MODULE if name in data}
     parts = ("corpus", "tokenizer", "cleaning", "segmentation", "seed", "accumulation")
     problems.attempt(check, TranslationData, settings, "data.", parts)
-    cleaning: Any = data.get("cleaning")
-    problems.attempt(check, Cleaning, cleaning, "data.cleaning.")
     problems.attempt(check, rate_of_batch, {"rate_tokens": data.get("rate_tokens")}, "data.")
     made_of = {
         "corpus": problems.attempt(build_corpus, config),
+        "cleaning": problems.attempt(checked, Cleaning, "data.cleaning", data.get("cleaning")),
         "tokenizer": problems.attempt(build, "tokenizer", plain(config.tokenizer)),
         "segmentation": problems.attempt(build, "segmentation", plain(config.segmentation)),
     }
@@ -238,7 +237,6 @@ def build_data(config: DictConfig) -> "TranslationData":
         "data",
         **made_of,
         **settings,
-        cleaning=made(Cleaning, "data.cleaning", **cleaning),
         seed=config.seed if isinstance(config.seed, int) and config.seed >= 0 else 0,  # another is reported by its type
         accumulation=config.trainer.accumulate_grad_batches,
     )
@@ -457,12 +455,12 @@ def trainer_of(
 def check_processes(config: DictConfig) -> None:
     """Raises InputError where the processes that torchrun started are not those that the trainer expects: others would
     be waited for."""
-    world, local = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    started = processes(True), processes(False)
     devices, machines = config.trainer.devices, config.trainer.num_nodes
     numbers = isinstance(devices, int) and isinstance(machines, int)  # others are reported by their type
-    if numbers and (devices, machines) != (local, world // local):
+    if numbers and (devices, machines) != started:
         raise InputError(
-            f"trainer.devices={devices} trainer.num_nodes={machines}: {local} processes were started on each of "
-            f"{world // local} machines; torchrun --nproc-per-node {devices} --nnodes {machines} -m headcount train "
+            f"trainer.devices={devices} trainer.num_nodes={machines}: {started[0]} processes were started on each of "
+            f"{started[1]} machines; torchrun --nproc-per-node {devices} --nnodes {machines} -m headcount train "
             "trainer=ddp starts one a device"
         )

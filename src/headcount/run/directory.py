@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from headcount.command_lines import command
 from headcount.errors import InputError, reason
-from headcount.files import point, read_json, show, write_text
+from headcount.files import point, show, write_text
 
 # Settings of `data` and of optimizer=muon in runs of earlier versions, which every kept run has as they act today.
 REMOVED = ("batch_ramp", "batch_ramp_start", "hide_source", "pad_to", "streaming")
@@ -45,8 +45,6 @@ def read_config(directory: Path) -> DictConfig:
         raise InputError(f"{path}: not the config of a run, which has the groups {', '.join(groups)}")
     if "_target_" in settings["model"]:
         raise InputError(f"{path}: is of an earlier version; python scripts/migrate_run.py {show(directory)} renews it")
-    if settings["data"].get("hide_source"):
-        raise InputError(f"{path}: data.hide_source=true: only earlier versions read models that were trained so")
     try:
         return OmegaConf.create(_renewed(settings))
     except (OmegaConfBaseException, RecursionError, ValueError) as error:
@@ -57,9 +55,6 @@ def _renewed(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of an earlier version as they are named today; one that came later is off."""
     model = {"head_gate": None} | settings["model"]
     data = {name: value for name, value in settings["data"].items() if name not in REMOVED}
-    for split in ("train", "valid", "test"):  # two files of text were two settings
-        pair = [data.pop(f"{split}_{side}", None) for side in ("source", "target")]
-        data |= {split: pair} if all(pair) else {}
     optimizer = settings.get("optimizer")
     if isinstance(optimizer, dict) and optimizer.get("kind") == "muon":
         optimizer = {name: value for name, value in optimizer.items() if name not in REMOVED_OF_MUON}
@@ -87,7 +82,7 @@ def read_metrics(directory: Path) -> dict[str, Any]:
     """metrics.json of a run, or an empty dict. Raises InputError for a damaged one."""
     path = directory / "metrics.json"
     try:
-        metrics = read_json(path) if path.exists() else {}
+        metrics = json.loads(path.read_bytes()) if path.exists() else {}
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read ({reason(error)}); move it away, and evaluate again") from error
     if not isinstance(metrics, dict):

@@ -12,7 +12,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from headcount.run.build import NOT_CORPUS, build_corpus, plain
-from headcount.settings import PLACES, flatten, is_learnt, within
+from headcount.settings import flatten, is_learnt, within
 
 FINGERPRINT = "data.fingerprint"
 # All other settings of data say which text it is, and the fingerprint says that better.
@@ -27,22 +27,14 @@ def with_text(config: DictConfig, fingerprint: str | None = None) -> DictConfig:
     return found
 
 
-def recorded(config: DictConfig) -> str | None:
-    """The fingerprint of its corpus that a run's config records; None for a run that was made without."""
-    found: str | None = OmegaConf.select(config, FINGERPRINT)
-    return found
-
-
 def settings_of(config: DictConfig) -> dict[str, Any]:
     """Every setting of what is learnt, by its dotted name."""
     return {name: value for name, value in flatten(plain(config)).items() if is_learnt(name)}
 
 
 def settings_that_matter(config: DictConfig) -> dict[str, Any]:
-    """What a run is: its settings, and its corpus by the fingerprint; without one, by all that is set of it."""
+    """What a run is: its settings, and its corpus by the fingerprint."""
     settings = settings_of(config)
-    if recorded(config) is None:
-        return {name: value for name, value in settings.items() if not within(name, PLACES)}
     return {name: value for name, value in settings.items() if not name.startswith("data.") or within(name, USES)}
 
 
@@ -55,12 +47,13 @@ def differences(before: DictConfig, now: DictConfig) -> str:
     """The first settings in which two runs differ, as text; empty if they are the same."""
     were, are = settings_of(before), settings_of(now)
     one, other = settings_that_matter(before), settings_that_matter(now)
-    names = _differing(one, other)
+    names = differing(one, other)
     if FINGERPRINT in names:  # other settings of data may say why
-        names = list(dict.fromkeys([FINGERPRINT, *_differing(were, are)]))
+        names = list(dict.fromkeys([FINGERPRINT, *differing(were, are)]))
     texts = [f"{name}={were.get(name, 'not set')}, now {are.get(name, 'not set')}" for name in names[:3]]
     return "; ".join(texts) + (f"; and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+def differing(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """The names whose values differ, sorted."""
     return [name for name in sorted(before | now) if before.get(name) != now.get(name)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from omegaconf import DictConfig, OmegaConf
-from safetensors import safe_open
+from safetensors.torch import load_file
 from torch import Tensor
 
 from headcount.data.corpora.corpus import language_codes
@@ -20,7 +20,6 @@ from headcount.devices import choose_device
 from headcount.errors import InputError
 from headcount.evaluation.likelihood import TargetScorer
 from headcount.evaluation.metrics import bleu_tokenizer
-from headcount.files import require_regular
 from headcount.model.encoder_decoder import EncoderDecoder
 from headcount.run.build import build_corpus, build_data, build_model, load_extensions, names_given, plain
 from headcount.run.directory import read_config
@@ -183,10 +182,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """The model's weights from a .safetensors file or a Lightning checkpoint, mapped from the file. Raises InputError
     for anything else."""
     try:
-        require_regular(path)
         if path.suffix == ".safetensors":
-            with safe_open(path, "pt") as file:
-                return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return load_file(path)
         from headcount.training.checkpoint import read_checkpoint  # with Lightning, which takes a second
 
         state = read_checkpoint(path)["state_dict"]

@@ -21,7 +21,7 @@ from headcount.errors import InputError, first_line
 from headcount.files import show
 from headcount.run.build import command_line, initial_config
 from headcount.run.directory import is_finished, locked, read_config
-from headcount.run.identity import differences, recorded, settings_of, with_text
+from headcount.run.identity import differences, differing, settings_of, with_text
 from headcount.settings import PLACES, is_learnt, within
 from headcount.training.checkpoint import check_checkpoint, read_checkpoint
 
@@ -60,7 +60,7 @@ class Resumed:
 
     def check_text(self, fingerprint: str) -> None:
         """Raises InputError where the corpus is another than that of the run."""
-        if recorded(self.config) not in (None, fingerprint):
+        if self.config.data.fingerprint != fingerprint:
             raise InputError(
                 f"resume={show(self.directory)}: the text of its corpus has changed since it began; give that text, or "
                 f"train its weights on this one: {weights_of(self.directory)}"
@@ -228,8 +228,7 @@ def keep_as_last(checkpoint: Path) -> None:
 def record_changes(before: DictConfig, config: DictConfig, step: int) -> None:
     """Note in `config` the values of what is learnt until `step`, where they are others now."""
     were, are = settings_of(before), settings_of(config)
-    other: dict[str, Any] = {name: were.get(name) for name in sorted(were | are) if were.get(name) != are.get(name)}
-    other = {name: value for name, value in other.items() if not within(name, PLACES)}
+    other: dict[str, Any] = {name: were.get(name) for name in differing(were, are) if not within(name, PLACES)}
     if other:
         entry = {"after_step": step, "before": other}
         OmegaConf.update(config, "resumed", [*config.get("resumed", []), entry], force_add=True)

@@ -8,7 +8,6 @@ import numpy as np
 from datasets import Dataset
 from tabulate import tabulate
 
-from headcount.evaluation.contrastive import contrastive_accuracy
 from headcount.evaluation.likelihood import perplexity
 from headcount.evaluation.metrics import METRICS, PRIMARY, composed, score
 from headcount.evaluation.significance import compare
@@ -82,12 +81,12 @@ def likelihoods(run: Run, rows: Dataset) -> dict[str, np.ndarray]:
 
 def contrastive_figures(rows: Dataset, arrays: Mapping[str, np.ndarray]) -> Figures:
     """Contrastive accuracy by phenomenon and grade."""
-    pairs = rows.select(arrays["row"])
+    pairs, right = rows.select(arrays["row"]), arrays["right"] > arrays["wrong"]  # a tie counts as wrong
     groups = list(zip(pairs["phenomenon"], pairs["grade"], strict=True))
-    accuracy = contrastive_accuracy(arrays["right"].tolist(), arrays["wrong"].tolist(), groups)
     figures: dict[str, Figures] = {}
-    for (phenomenon, grade), (percent, number) in sorted(accuracy.items()):
-        figures.setdefault(phenomenon, {})[grade] = {"accuracy": percent, "pairs": number}
+    for phenomenon, grade in sorted(set(groups)):
+        wins = right[[group == (phenomenon, grade) for group in groups]]
+        figures.setdefault(phenomenon, {})[grade] = {"accuracy": 100 * int(wins.sum()) / len(wins), "pairs": len(wins)}
     return figures
 
 

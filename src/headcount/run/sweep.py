@@ -18,7 +18,6 @@ import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -34,7 +33,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from headcount.command_lines import command, quoted
 from headcount.errors import InputError
-from headcount.files import read_json, show, write_text
+from headcount.files import show, write_text
 from headcount.processes import cores, end_with_parent
 from headcount.run.directory import is_finished
 from headcount.signals import signals_to
@@ -50,34 +49,17 @@ TORCHRUN = {
 }
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The jobs of a sweep as it was last started.
-
-    overrides: its command line. jobs: the overrides of each job, by folder.
-    """
-
-    overrides: list[str] = field(default_factory=list)
-    jobs: dict[str, list[str]] = field(default_factory=dict)
-
-
-def read_plan(sweep: Path) -> Plan:
-    """The plan of a sweep, empty where there is none. Raises InputError for a damaged one."""
+def read_plan(sweep: Path) -> dict[str, list[str]]:
+    """The overrides of each job of a sweep as it was last started, by folder; empty without a plan. Raises InputError
+    for a damaged one."""
     path = sweep / PLAN
-    if not path.is_file():
-        return Plan()
     try:
-        return Plan(**read_json(path))
-    except (ValueError, TypeError, OSError) as error:
+        jobs: dict[str, list[str]] = json.loads(path.read_bytes())["jobs"] if path.is_file() else {}
+    except (ValueError, TypeError, KeyError, OSError) as error:
         raise InputError(
             f"{path}: not the plan of a sweep ({error}); move it away, and start the sweep again"
         ) from error
-
-
-def write_plan(sweep: Path, plan: Plan) -> None:
-    """Write sweep.json; the folder is made if need be."""
-    sweep.mkdir(parents=True, exist_ok=True)
-    write_text(sweep / PLAN, json.dumps(asdict(plan), indent=2) + "\n")
+    return jobs
 
 
 def begun_jobs(sweep: Path) -> list[str]:
@@ -113,9 +95,9 @@ class ProcessLauncher(Launcher):
         """Run the jobs. Raises SystemExit with code 2 if one is not done, and with 128 + the number of a signal."""
         jobs = self._composed(job_overrides, initial_job_idx)
         sweep = Path(self.config.hydra.sweep.dir)
-        hydra = self.config.hydra.overrides
-        words = [*hydra.task, *(each for each in hydra.hydra if not each.startswith("hydra.mode"))]
-        write_plan(sweep, Plan(words, {path.name: list(each.hydra.overrides.task) for path, each in jobs.items()}))
+        sweep.mkdir(parents=True, exist_ok=True)
+        plan = {path.name: list(each.hydra.overrides.task) for path, each in jobs.items()}
+        write_text(sweep / PLAN, json.dumps({"jobs": plan}, indent=2) + "\n")
         at_once = self.n_jobs if self.n_jobs > 0 else (len(visible_gpus()) or cores()) + 1 + self.n_jobs
         failed, signals = self._run(jobs, max(1, min(at_once, len(jobs))))
         done = sum(map(is_finished, jobs))

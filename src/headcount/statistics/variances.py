@@ -27,13 +27,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import optimize, special, stats
 
 from headcount.statistics.bootstrap import Floats
 
 Integers = NDArray[np.int64]
 
-PRECISION = 1e-6  # relative error of the prior's degrees of freedom
 LEVEL = 0.1  # of the test of equal variances, and of that of a single row against the pooled variance
 DRAWS = 2000  # of equal variances, for the distribution of the test
 
@@ -197,16 +196,6 @@ def _prior(variances: Floats, df: Integers) -> tuple[float, float]:
     excess = float(logs.var(ddof=1)) - float(special.polygamma(1, df / 2).mean())
     if excess <= 0:
         return math.inf, math.nan
-    half = _inverse_trigamma(excess)
+    # trigamma(x) is above 1 / x and below 1 / (x - 0.5)
+    half = optimize.brentq(lambda x: float(special.polygamma(1, x)) - excess, 1 / excess, 0.5 + 1 / excess)
     return 2 * half, math.exp(logs.mean() + special.digamma(half) - math.log(half))
-
-
-def _inverse_trigamma(value: float) -> float:
-    """The argument at which trigamma has this value, by Newton's method on its reciprocal."""
-    at = 0.5 + 1 / value
-    while True:
-        trigamma = float(special.polygamma(1, at))
-        step = trigamma * (1 - trigamma / value) / float(special.polygamma(2, at))
-        at += step
-        if -step <= PRECISION * at:
-            return at

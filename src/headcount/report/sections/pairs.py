@@ -32,7 +32,7 @@ def contrasts(study: Study) -> Section | None:
         "(Bonferroni), p-values are by Holm's method."
     )
     headers = ("contrast", "conditions", "difference", "95 % interval", "p", "p (one variance)")
-    return Section("Planned contrasts", (note, markdown_table(headers, cells, words=(0, 1), note=ONE_VARIANCE)))
+    return Section("Planned contrasts", (note, markdown_table(headers, cells, words=(0, 1)), ONE_VARIANCE))
 
 
 def pairs(study: Study) -> Section | None:
