@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
-from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -20,7 +19,6 @@ from headcount.heads.observed import VIEWS
 from headcount.heads.results import POINTS, SENTENCE, Results, Row
 from headcount.heads.roles import role_figures
 from headcount.heads.shapley import values
-from headcount.heads.signal_detection import sensitivity
 from headcount.heads.statistics import LOSS
 from headcount.heads.twin_shares import direct_paths, encoder_limit, twin_shares
 from headcount.report.page import guarded
@@ -30,7 +28,6 @@ Rows = Iterator[Row]
 ALL = "all heads"
 WHOLE = "whole model"
 SHOWN = 0.1  # share of the smallest path of a circuit
-DEVIATIONS = "standard deviations"
 UNITS = {"accuracy": POINTS, "sensitivity": POINTS, "margin": SENTENCE, LOSS: SENTENCE, "bleu": "BLEU"}
 UNITS |= {"interaction": SENTENCE}
 SHARES = ("accuracy", "sensitivity")  # of pairs, in %
@@ -160,16 +157,6 @@ def whole(run: Results) -> Rows:
     yield Row(WHOLE, "whole.loss", LOSS, float(loss.whole[loss.columns.index(LOSS)]), unit=SENTENCE)
 
 
-def signals(run: Results) -> Rows:
-    """The change of d' and of the criterion without each head, and both of the whole model."""
-    phenomena, found = sensitivity(run.parts["ablation"])
-    for (name, each), (number, column) in product(found.items(), enumerate(phenomena)):
-        whole, *without = each[:, number].tolist()
-        yield Row(WHOLE, f"whole.{name}", column, whole, unit=DEVIATIONS)
-        for head, value in zip(run.parts["ablation"]["head"].tolist(), without, strict=True):
-            yield Row(head, f"zero.{name}", column, value - whole, unit=DEVIATIONS)
-
-
 def without_source(run: Results) -> Rows:
     """The accuracies of models that never see the source."""
     for model, name, value in floors(run.parts["floor"]):
@@ -251,7 +238,6 @@ PARTS: dict[Callable[[Results], Rows], tuple[str, ...]] = {
     cutting: ("cutting",),
     training: ("training",),
     whole: ("ablation",),
-    signals: ("ablation",),
     without_source: ("floor",),
     encoder: ("twins",),
     links: ("roles", "gold", "ablation"),
