@@ -71,3 +71,4 @@ def test_a_run_is_translated_by_its_own_search_and_by_ctranslate2(tmp_path, home
     measured = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
     assert [line["precision"] for line in measured] == ["float32", "float32", "int8"]
     assert all(line["figure"] > 0 and 0 <= line["bleu"] <= 100 for line in measured)
+    assert measured[0]["same"] == len((run / "test.hyp.de").read_text().splitlines())

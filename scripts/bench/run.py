@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -49,10 +49,11 @@ add("--device", choices=["cpu", "cuda"], default="cpu", help="the processor, or 
 
 @dataclass
 class Bench:
-    """The measurements of one command. folder: for files that nobody keeps."""
+    """The measurements of one command. folder: for files that nobody keeps. first: translations of the first system."""
 
     options: argparse.Namespace
     folder: Path
+    first: list[str] = field(default_factory=list)
 
     def measured(self, work: str) -> list[dict[str, Any]]:
         """Each system `rounds` times, every second round backwards; prints a line of JSON each."""
@@ -99,7 +100,7 @@ class Bench:
         return str(file)
 
     def translate(self, name: str, precision: str) -> dict[str, Any]:
-        """Sentences a second, and BLEU of the translations."""
+        """Sentences a second, BLEU of the translations, and how many are those of the first system."""
         run, hypotheses = self.options.run, self.folder / "test.hyp"
         source, reference = (next(run.glob(f"test.{side}.*"), Path()) for side in ("src", "ref"))
         folder = run if name == "headcount" else self.folder / name
@@ -109,7 +110,9 @@ class Bench:
         files = {"folder": folder, "lines": source, "hypotheses": hypotheses}
         found = self.script(name, work="translate", precision=precision, **files)
         texts = [path.read_text(encoding="utf-8").splitlines() for path in (hypotheses, reference)]
-        return found | {"bleu": corpus_bleu(texts[0], texts[1:]).score}
+        self.first = self.first or texts[0]
+        same = sum(one == other for one, other in zip(texts[0], self.first, strict=True))
+        return found | {"bleu": corpus_bleu(texts[0], texts[1:]).score, "same": same}
 
     def script(self, name: str, **job: Any) -> dict[str, Any]:
         """What bench_NAME.py reports."""
@@ -144,7 +147,7 @@ def table(lines: Sequence[dict[str, Any]]) -> str:
     rates: dict[tuple[str, str], list[float]] = {}
     for line in lines:
         rates.setdefault((line["system"], line["precision"]), []).append(line["figure"])
-    bleu = {(line["system"], line["precision"]): line.get("bleu") for line in lines}
+    last = {(line["system"], line["precision"]): line for line in lines}
     work, cells = lines[0]["work"], []
     best = max(statistics.median(each) for (name, _), each in rates.items() if name == "headcount" or work == "rows")
     for (name, precision), each in rates.items():
@@ -155,7 +158,8 @@ def table(lines: Sequence[dict[str, Any]]) -> str:
         elif work != "start":
             row["headcount is"] = "" if name == "headcount" else f"{best / statistics.median(each):.2f} x"
         if work == "translate":
-            row["BLEU"] = f"{bleu[name, precision]:.2f}"
+            row["BLEU"] = f"{last[name, precision]['bleu']:.2f}"
+            row["translations as in the first row"] = last[name, precision]["same"]
         cells.append(row)
     return f"### {work}\n\n" + tabulate(cells, "keys", "pipe", disable_numparse=True)
 
