@@ -48,7 +48,7 @@ def test_an_outsider_finds_the_difference_between_one_wide_and_one_narrow_head()
     assert f"{apart:.2f}" == shown
 
 
-def mean_bleu(table: pd.DataFrame, runs: str) -> float:
+def mean_bleu(table: pd.DataFrame, runs: str, seeds: int = 5) -> float:
     """Mean over seeds of corpus BLEU, from summed counts: Papineni et al. 2002, equation 3."""
     scores = []
     for _, own in table[table["run"].str.fullmatch(runs)].groupby("run"):
@@ -56,7 +56,7 @@ def mean_bleu(table: pd.DataFrame, runs: str) -> float:
         precisions = [sums[f"matches{order}"] / sums[f"total{order}"] for order in (1, 2, 3, 4)]
         brevity = min(0, 1 - sums["reference"] / sums["length"])
         scores.append(100 * np.exp(np.log(precisions).mean() + brevity))
-    assert len(scores) == 5
+    assert len(scores) == seeds
     return float(np.mean(scores))
 
 
@@ -68,6 +68,15 @@ def test_an_outsider_finds_the_planned_contrast_of_width():
     text = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
     (shown,) = re.findall(r"one head with d_head 128 beats one with d_head 16 by (\S+) \S+ \S+ BLEU on Multi30k", text)
     assert f"{wide - narrow:.2f}" == shown
+
+
+@pytest.mark.medium
+def test_an_outsider_finds_the_difference_between_two_heads_and_one_over_ten_seeds():
+    table = pd.read_parquet(ROOT / "docs" / "results" / "equal_heads_multi30k" / "counts.parquet")
+    two, one = (mean_bleu(table, rf"model.num_heads={heads},seed=\d+", seeds=10) for heads in (2, 1))
+    text = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
+    row = next(line for line in text.splitlines() if line.startswith("| 2 heads less 1 |"))
+    assert row.split(" | ")[2].startswith(f"{two - one:.2f} ")
 
 
 @pytest.mark.medium

@@ -83,6 +83,19 @@ def bleu(study: str) -> dict[str, float]:
     return dict(zip(results.iloc[:, 0], results[scores].str.partition(" ")[0].astype(float), strict=True))
 
 
+def outcomes(study: str) -> dict[str, str]:
+    """The pairs of conditions by verdict, each with its difference and interval: differ, equal, inconclusive."""
+    found: dict[str, list[str]] = {"differ": [], "equal": [], "inconclusive": []}
+    for first, second in (pair.split(f" {MINUS} ") for pair in table(study, 2)["pair"]):
+        verdict = table(study, 2).set_index("pair").loc[f"{first} {MINUS} {second}", "verdict"]
+        if " > " in verdict:
+            higher, lower = verdict.split(" > ")
+            found["differ"].append(f"{higher} beat{'s' * (higher == '1')} {lower} by {less(study, higher, lower)}")
+        else:
+            found[verdict.split()[0]].append(f"{first} and {second}, {less(study, first, second)}")
+    return {name: "; ".join(each) or "no pair" for name, each in found.items()}
+
+
 def differing(study: str) -> int:
     """Pairs of a study that differ by BLEU."""
     return int(table(study, 2)["verdict"].str.contains(" > ").sum())
@@ -229,6 +242,7 @@ def page() -> str:
         "explained": explained,
         "conditions": len(distinct(BUILT_IN)),
         "differing": differing,
+        "outcomes": outcomes,
         "parameters": parameters(),
         "same": same_parameters(),
     }
