@@ -86,8 +86,8 @@ def bleu(study: str) -> dict[str, float]:
 def outcomes(study: str) -> dict[str, str]:
     """The pairs of conditions by verdict, each with its difference and interval: differ, equal, inconclusive."""
     found: dict[str, list[str]] = {"differ": [], "equal": [], "inconclusive": []}
-    for first, second in (pair.split(f" {MINUS} ") for pair in table(study, 2)["pair"]):
-        verdict = table(study, 2).set_index("pair").loc[f"{first} {MINUS} {second}", "verdict"]
+    for pair, verdict in table(study, 2)[["pair", "verdict"]].itertuples(index=False):
+        first, second = pair.split(f" {MINUS} ")
         if " > " in verdict:
             higher, lower = verdict.split(" > ")
             found["differ"].append(f"{higher} beat{'s' * (higher == '1')} {lower} by {less(study, higher, lower)}")
