@@ -17,9 +17,9 @@ SETTINGS = f"model=nano model.d_model=16 model.d_feed_forward=16 data.batch_toke
 
 def lines(work: str, **figures: list[float]) -> list[dict]:
     return [
-        {"system": name, "precision": "float32", "work": work, "unit": "tokens/s", "figure": figure, "round": round_}
+        {"system": name, "precision": "float32", "work": work, "unit": "tokens/s", "figure": figure, "memory": 1234}
         for name, rounds in figures.items()
-        for round_, figure in enumerate(rounds)
+        for figure in rounds
     ]
 
 
@@ -29,9 +29,9 @@ def cells(text: str) -> list[list[str]]:
 
 def test_a_table_has_medians_spreads_and_ratios():
     header, _, *rows = cells(bench.table(lines("train", headcount=[100, 120, 110], loop=[50, 40, 60])))
-    assert header == ["", "precision", "tokens/s", "spread", "headcount is"]
-    assert rows[0] == ["headcount", "float32", "110.0", "100.0 to 120.0", ""]
-    assert rows[1] == ["loop", "float32", "50.0", "40.0 to 60.0", "2.20 x"]
+    assert header == ["", "precision", "tokens/s", "spread", "memory, MiB", "headcount is"]
+    assert rows[0] == ["headcount", "float32", "110.0", "100.0 to 120.0", "1,234", ""]
+    assert rows[1] == ["loop", "float32", "50.0", "40.0 to 60.0", "1,234", "2.20 x"]
 
 
 def test_the_time_of_a_row_is_of_rounds_so_a_slow_machine_does_not_matter():
@@ -58,7 +58,7 @@ def test_headcount_and_a_plain_loop_are_measured_with_the_same_batches(tmp_path)
         ("headcount", "tokens/s"),
         ("torch_loop", "tokens/s"),
     ]
-    assert all(line["figure"] > 0 for line in measured)
+    assert all(line["figure"] > 0 and line["memory"] > 100 for line in measured)  # torch alone takes more
     assert "| torch_loop |" in ended.stdout
 
 

@@ -10,6 +10,7 @@ import math
 import os
 import shlex
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -49,10 +50,12 @@ add("--device", choices=["cpu", "cuda"], default="cpu", help="the processor, or 
 
 @dataclass
 class Bench:
-    """The measurements of one command. folder: for files that nobody keeps. first: translations of the first system."""
+    """The measurements of one command. folder: for files that nobody keeps. first: translations of the first system.
+    memory: the most that the latest process held at once, in MiB."""
 
     options: argparse.Namespace
     folder: Path
+    memory: int = 0
     first: list[str] = field(default_factory=list)
 
     def measured(self, work: str) -> list[dict[str, Any]]:
@@ -66,7 +69,7 @@ class Bench:
         for round_ in range(self.options.rounds):
             for name, precision in systems[:: -1 if round_ % 2 else 1]:
                 line = {"system": name, "work": work, "precision": precision, "unit": UNITS[work], "round": round_}
-                lines.append(line | self.measure(work, name, precision))
+                lines.append(line | self.measure(work, name, precision) | {"memory": self.memory})
                 print(json.dumps(lines[-1]), flush=True)
         return lines
 
@@ -121,17 +124,22 @@ class Bench:
 
     def run(self, command: Sequence[str], text: str = "", until: Path | None = None) -> str:
         """Run a command to its end, or until there is a file; returns its output."""
-        environ, log = {**os.environ, "OMP_NUM_THREADS": str(self.options.threads)}, self.folder / "log"
-        pipe, errors = subprocess.PIPE, log.open("w")
-        process = subprocess.Popen(command, env=environ, text=True, stdin=pipe, stdout=pipe, stderr=errors)
-        while until and process.poll() is None and not until.exists():
-            time.sleep(0.1)
-        if until:
-            process.terminate()
-        out, _ = process.communicate(text)
-        if process.returncode and not (until and until.exists()):
+        environ = {**os.environ, "OMP_NUM_THREADS": str(self.options.threads)}
+        given, out, log = (self.folder / name for name in ("given", "out", "log"))
+        given.write_text(text)
+        with given.open() as read, out.open("w") as written, log.open("w") as errors:
+            process = subprocess.Popen(command, env=environ, stdin=read, stdout=written, stderr=errors)
+        ended, complete = 0, False
+        while not ended:
+            if until and not complete and (complete := until.exists()):
+                os.kill(process.pid, signal.SIGTERM)  # process.terminate() would take its end, and so its memory
+            ended, status, usage = os.wait4(process.pid, os.WNOHANG if until else 0)
+            time.sleep(0.1 if until else 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.memory = usage.ru_maxrss // (1024 if sys.platform == "linux" else 2**20)
+        if process.returncode and not complete:
             raise SystemExit(f"{shlex.join(command)}\n{log.read_text()[-1000:]}")
-        return out
+        return out.read_text()
 
 
 def launcher(name: str) -> list[str]:
@@ -153,6 +161,7 @@ def table(lines: Sequence[dict[str, Any]]) -> str:
     for (name, precision), each in rates.items():
         row = {"": name, "precision": precision, lines[0]["unit"]: f"{statistics.median(each):,.1f}"}
         row["spread"] = f"{min(each):,.1f} to {max(each):,.1f}"
+        row["memory, MiB"] = f"{last[name, precision]['memory']:,}"
         if work == "rows":
             row["time, first row 1"] = relative_time(next(iter(rates.values())), each)
         elif work != "start":
