@@ -135,6 +135,8 @@ def test_what_is_given_back_is_the_accuracy_learned_without_the_head():
     assert values == pytest.approx([2, 27, 38, -30], abs=0.6)
     assert found["instead"][0] == (0, "cross1.1", "cross2.2")
     assert found["cost"][0].value == pytest.approx(2)
+    assert found["verdict"] == "needed to learn"
+    assert learning.verdict(over_runs([3, 4, 3, 4])) == "not needed to learn"
 
 
 @pytest.fixture(scope="module")
@@ -174,14 +176,15 @@ def test_a_head_held_at_zero_stays_off_in_the_saved_weights(tiny, tmp_path):
     words = [
         "averaging.kind=held",
         "averaging.share=0.25",
-        "+averaging.heads=[cross1.2]",
+        "+averaging.heads=[encoder1.2,decoder1.2,cross1.2]",
         "+averaging.after=2",
         "steps=6",
     ]
     completed("train", *tiny, "extensions=[held]", *words, "hydra.run.dir=run", cwd=tmp_path)
     opened = headcount.open_run(tmp_path / "run")
-    weight = opened.heads.layers[opened.heads.layer("cross1")].output.weight
-    size = weight.shape[1] // 2
-    assert not weight[:, size:].any()
-    assert weight[:, :size].all()
-    assert torch.isfinite(weight).all()
+    for layer in opened.heads.layers.values():
+        weight = layer.output.weight
+        size = weight.shape[1] // 2
+        assert not weight[:, size:].any()
+        assert weight[:, :size].all()
+        assert torch.isfinite(weight).all()

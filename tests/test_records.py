@@ -8,7 +8,8 @@ import records
 
 def runs(scores):
     machine = {"processor": "two cores", "threads": 2, "gpu": None}
-    return [{"bleu": each, "seconds": 100.0, "tokens": 1_000_000, "machine": machine} for each in scores]
+    own = {"seconds": 100.0, "tokens": 1_000_000, "machine": machine}
+    return [{"bleu": each, "seed": seed, **own} for seed, each in enumerate(scores)]
 
 
 def test_a_record_stands_if_its_mean_is_surely_above_the_mark():
@@ -16,6 +17,7 @@ def test_a_record_stands_if_its_mean_is_surely_above_the_mark():
     assert sure["stands"]
     assert sure["bleu"] == 90.54
     assert (sure["plain_seconds"], sure["ratio"]) == (200, 0.5)
+    assert not records.judged(90, runs([90.5, 90.51]), plain=5000)["stands"]
     assert not records.judged(90, runs([91, 89, 92, 90.5, 90]), plain=5000)["stands"]
     assert not records.judged(90, runs([89.5, 89.6, 89.4, 89.7, 89.5]), plain=5000)["stands"]
 
@@ -30,7 +32,12 @@ def test_a_run_is_timed_to_its_weights_and_its_record_is_a_row_of_the_page(tiny,
     assert run["seconds"] > 0
     assert run["tokens"] > 0
     assert "step" in (record / "seed_7.log").read_text(encoding="utf-8")
-    found = records.judged(0, [run, run | {"bleu": run["bleu"] + 1}], plain=1000)
-    (record / "record.json").write_text(json.dumps(found), encoding="utf-8")
-    (row,) = [line for line in records.page().splitlines() if "(results/records/mine/record.json)" in line]
-    assert "en to de, 0 BLEU" in row
+    found = records.judged(39.5, [run, run | {"bleu": run["bleu"] + 1}], plain=1000)
+    built_in = records.RECORDS / "built_in"
+    built_in.mkdir()
+    (built_in / "config.yaml").write_text("data: {kind: grammar}\n", encoding="utf-8")  # it names no languages
+    for folder in (record, built_in):
+        (folder / "record.json").write_text(json.dumps(found), encoding="utf-8")
+    text = records.page()
+    assert "multi30k, en to de, 39.5 BLEU | [mine](results/records/mine/record.json)" in text
+    assert "built-in corpus, en to de, 39.5 BLEU" in text

@@ -1,22 +1,24 @@
 """Needed to learn, or only to do? A head is held at zero in training from a step on; does its phenomenon return?
 
-python scripts/findings/learning.py choose DEFAULT         the head of negation of each run, and that of the control
-python scripts/findings/learning.py collect DEFAULT HELD   the runs of both sweeps to docs/results/learning
+python scripts/findings/learning.py choose default=PATTERN                each run's head of negation, and its control
+python scripts/findings/learning.py collect default=PATTERN held=PATTERN  the runs to docs/results/learning
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from common import alarm_rate, bleu, keep, kept, over_runs, planned, points, rendered
+from common import Estimate, alarm_rate, bleu, keep, kept, over_runs, planned, points, rendered, runs_of
 
 from headcount import open_run
 from headcount.heads.ablation import effects, without_each
 from headcount.heads.door import Run
 from headcount.heads.evaluation_set import evaluation_set
 
-QUESTION, PHENOMENON = "learning", "negation"
+QUESTION, PHENOMENON, FINISHED = "learning", "negation", "metrics.json"
+MARGIN = 5  # points of accuracy: more is needed, less is not
 STEPS = (0, 125, 250, 500, 750)
 
 
@@ -46,11 +48,13 @@ def measured(directory: Path) -> pd.DataFrame:
     return margins(run, "test").assign(bleu=bleu(directory), **own)
 
 
-def collect(default: Path, held: Path) -> pd.DataFrame:
-    """All runs; chosen: the head of negation of the default run of the same seed."""
-    runs = sorted(path.parent for sweep in (default, held) for path in sweep.glob("*/metrics.json"))
-    table = pd.concat([measured(each) for each in runs])
-    chosen = {open_run(each).config.seed: choose(open_run(each))[0] for each in runs if each.parent == default}
+def collect(words: Sequence[str]) -> pd.DataFrame:
+    """All runs; chosen: the head of negation of the default run of the same seed. words: see `runs_of`."""
+    runs = list(runs_of(words, FINISHED))
+    chosen = {seed: choose(open_run(path))[0] for condition, seed, path in runs if condition == "default"}
+    table = pd.concat([measured(path) for _, _, path in runs])
+    if twice := sorted({*table[table.duplicated(["run", "held", "after", "off"])]["run"]}):
+        raise SystemExit(f"seed {twice[0]}: two runs of one condition; give a pattern that matches one of them")
     return table.assign(chosen=table["run"].map(chosen))
 
 
@@ -66,7 +70,7 @@ def figures(table: pd.DataFrame) -> dict[str, Any]:
         return pd.Series({run: whole.loc[run, after, head][name] for run, head in heads.items()})
 
     control = whole[(whole.index.get_level_values("after") == 0)].reset_index()
-    control = control[control["held"] != control["run"].map(heads)].set_index("run")["accuracy"]
+    control = control[control["held"] != control["run"].map(heads)].set_index("run")["accuracy"][heads.index]
     raw = {
         "given back from step 0": figure("accuracy", 0) - without,
         "given back from step 750": figure("accuracy", 750) - without,
@@ -79,10 +83,17 @@ def figures(table: pd.DataFrame) -> dict[str, Any]:
         "cost": {step: over_runs(intact_bleu - figure("bleu", step)) for step in STEPS},
         "without": over_runs(without),
         "intact": over_runs(intact),
-        "tests": planned(raw),
+        "tests": (tests := planned(raw)),
+        "verdict": verdict(tests["not given back from step 0"]),
         "instead": instead(table, heads),
         "alarms": alarm_rate(raw.values()),
     }
+
+
+def verdict(lost: Estimate) -> str:
+    """What the design says of the points of accuracy that are not given back."""
+    above, below = lost.low > MARGIN, lost.high < MARGIN
+    return "needed to learn" if above else "not needed to learn" if below else "undecided"
 
 
 def instead(table: pd.DataFrame, heads: pd.Series) -> list[tuple[int, str, str]]:
@@ -90,7 +101,7 @@ def instead(table: pd.DataFrame, heads: pd.Series) -> list[tuple[int, str, str]]
     found = []
     for run, head in heads.items():
         own = table[(table["run"] == run) & (table["after"] == 0) & (table["held"] == head) & (table["off"] != "")]
-        found.append((int(run), head, own.loc[own["margin"].idxmin(), "off"] if own["off"].is_unique else ""))
+        found.append((int(run), head, own.loc[own["margin"].idxmin(), "off"]))
     return found
 
 
@@ -105,7 +116,7 @@ def page() -> tuple[str, str]:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["choose"]:
-        for path in sorted(Path(sys.argv[2]).glob("*/metrics.json")):
-            sys.stdout.write(" ".join([path.parent.name, *choose(open_run(path.parent))]) + "\n")
+        for *_, run in runs_of(sys.argv[2:], FINISHED):
+            sys.stdout.write(" ".join([run.name, *choose(open_run(run))]) + "\n")
     elif sys.argv[1:2] == ["collect"]:
-        keep(QUESTION, collect(Path(sys.argv[2]), Path(sys.argv[3])))
+        keep(QUESTION, collect(sys.argv[2:]))

@@ -20,8 +20,10 @@ from common import RESULTS, rendered
 from omegaconf import OmegaConf
 from scipy import stats
 
+from headcount import open_run
+
 RECORDS = RESULTS / "records"
-ERROR = 0.01
+ERROR, SEEDS = 0.01, 5
 PARSER = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 PARSER.add_argument("name", help="of the folder of the record in docs/results/records")
 PARSER.add_argument("settings", nargs="*", help="of `headcount train`")
@@ -42,13 +44,15 @@ def trained(seed: int, settings: list[str], record: Path) -> dict[str, Any]:
     metrics = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
     found = {"seed": seed, "seconds": round(seconds, 1), "tokens": metrics["train"]["tokens"]}
     found |= {"bleu": metrics["valid"]["bleu"], "signature": metrics["valid"]["signature"]["bleu"]}
-    return found | {"machine": metrics["hardware"], "versions": metrics["versions"]}
+    found |= {"machine": metrics["hardware"], "versions": metrics["versions"]}
+    return found | {"languages": open_run(run).languages}
 
 
-def plain_rate(settings: list[str], threads: int) -> float:
-    """Tokens a second of the plain loop on the model and the batches of these settings, in its faster precision."""
+def plain_rate(settings: list[str], machine: dict[str, Any]) -> float:
+    """Tokens a second of the plain loop, in its faster precision, on a model of this size and on these batches."""
     bench = [sys.executable, "scripts/bench/run.py", "--work", "train", "--peers", "torch_loop"]
-    words = [*bench, "--threads", str(threads), "--settings", " ".join(settings)]
+    device = "cuda" if machine["gpu"] else "cpu"
+    words = [*bench, "--threads", str(machine["threads"]), "--device", device, "--settings", " ".join(settings)]
     out = subprocess.run(words, check=True, capture_output=True, text=True).stdout
     rounds: dict[str, list[float]] = {}
     for line in (json.loads(each) for each in out.splitlines() if each.startswith("{")):
@@ -62,7 +66,8 @@ def judged(mark: float, runs: list[dict[str, Any]], plain: float) -> dict[str, A
     scores = [run["bleu"] for run in runs]
     mean = {name: sum(run[name] for run in runs) / len(runs) for name in ("seconds", "bleu", "tokens")}
     p = float(stats.ttest_1samp(scores, mark, alternative="greater").pvalue)
-    found = {"mark": mark, "stands": p < ERROR, "p": p, "bleu": round(mean["bleu"], 2)}
+    seeds = len({run["seed"] for run in runs})
+    found = {"mark": mark, "stands": seeds >= SEEDS and p < ERROR, "p": p, "bleu": round(mean["bleu"], 2)}
     plain_seconds = mean["tokens"] / plain
     found |= {"seconds": round(mean["seconds"], 1), "plain_seconds": round(plain_seconds, 1)}
     return found | {"ratio": round(mean["seconds"] / plain_seconds, 3), "runs": runs}
@@ -73,19 +78,22 @@ def page() -> str:
     records = []
     for file in RECORDS.glob("*/record.json"):
         data = OmegaConf.load(file.with_name("config.yaml")).data
-        corpus = "built-in corpus" if data.kind == "grammar" else data.path
         found = json.loads(file.read_text(encoding="utf-8")) | {"name": file.parent.name}
-        records.append(found | {"task": f"{corpus}, {data.source} to {data.target}, {found['mark']:.0f} BLEU"})
-    return rendered("records.md.jinja", records=sorted(records, key=lambda each: (each["task"], each["seconds"])))
+        corpus = "built-in corpus" if data.kind == "grammar" else data.path
+        task = f"{corpus}, {' to '.join(found['runs'][0]['languages'])}, {found['mark']:g} BLEU"
+        records.append(found | {"task": task})
+    records.sort(key=lambda each: (each["task"], not each["stands"], each["ratio"]))
+    return rendered("records.md.jinja", records=records)
 
 
 def main() -> None:
     given = PARSER.parse_intermixed_args()
     record = RECORDS / given.name
     record.mkdir(parents=True)
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    described = ["git", "describe", "--always", "--abbrev=40", "--dirty"]
+    commit = subprocess.run(described, check=True, capture_output=True, text=True).stdout.strip()
     runs = [trained(seed, given.settings, record) for seed in given.seeds]
-    plain = plain_rate(given.settings, runs[0]["machine"]["threads"])
+    plain = plain_rate(given.settings, runs[0]["machine"])
     found = {"settings": given.settings, "commit": commit, **judged(given.mark, runs, plain)}
     (record / "record.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     words = "stands" if found["stands"] else "does not stand"
