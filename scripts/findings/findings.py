@@ -119,13 +119,6 @@ def head(study: str, endpoint: str, column: str, label: str = "") -> str:
     )
 
 
-def accuracy(phenomenon: str, heads: int) -> str:
-    """Contrastive accuracy of the hard grade in % at width 128, the mean over corpora."""
-    runs = pd.read_csv(RESULTS / "heads_by_width_grammar" / "results.csv")
-    own = runs[runs.row == f"d_model=128, num_heads={heads}"]
-    return f"{own[f'test.contrastive.{phenomenon}.hard.accuracy'].mean():.1f}"
-
-
 def false_alarms(design: str, method: str) -> str:
     """Share of simulated studies of equal conditions that report a difference."""
     rows = pd.read_csv(RESULTS / "false_alarms.csv").set_index("design")
@@ -236,7 +229,6 @@ def page() -> str:
         "planned": planned,
         "bleu": bleu,
         "head": head,
-        "accuracy": accuracy,
         "false_alarms": false_alarms,
         "time_of": time_of,
         "explained": explained,
