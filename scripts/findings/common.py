@@ -44,8 +44,11 @@ class Estimate(NamedTuple):
 
 
 def over_runs(values: ArrayLike, tests: int = 1) -> Estimate:
-    """The mean over runs, with a t interval that holds for `tests` figures at once (Bonferroni)."""
+    """The mean over runs, with a t interval that holds for `tests` figures at once (Bonferroni). Raises ValueError for
+    a run without a figure."""
     known = np.asarray(values, dtype=np.float64)
+    if np.isnan(known).any():
+        raise ValueError(f"a run lacks a figure, or its pair: {known}")
     found = stats.ttest_1samp(known, 0)
     low, high = found.confidence_interval(1 - 0.05 / tests)
     p = min(1.0, tests * float(found.pvalue)) if np.ptp(known) else 1.0  # equal runs have no spread to test against
@@ -60,9 +63,10 @@ def planned(contrasts: Mapping[str, ArrayLike]) -> dict[str, Estimate]:
 
 
 def alarm_rate(contrasts: Iterable[ArrayLike], studies: int = 1000) -> float:
-    """Share in percent of studies without an effect that find one in any contrast: its figures, one a run, with the
-    sign of each run drawn anew, and a t interval that holds for all contrasts (see `over_runs`)."""
-    random, known = np.random.default_rng(0), [np.asarray(each, dtype=np.float64) for each in contrasts]
+    """Share in percent of studies without an effect that find one in any contrast: its figures, one a run, less their
+    mean, with the sign of each run drawn anew, and a t interval that holds for all contrasts (see `over_runs`)."""
+    random, values = np.random.default_rng(0), [np.asarray(each, dtype=np.float64) for each in contrasts]
+    known = [each - each.mean() for each in values]
     signs = random.choice([-1.0, 1.0], (studies, max(map(len, known))))
     found = np.zeros(studies, dtype=bool)
     for each in known:
@@ -81,12 +85,18 @@ def jackknife(without: NDArray[np.float64], whole: float, tests: int = 1) -> Est
 
 def runs_of(words: Sequence[str], holding: str = f"heads/{FILE}") -> Iterator[tuple[str, int, Path]]:
     """Condition, seed and directory of each run that holds this file, as measured runs do; words: NAME=PATTERN of run
-    directories, such as 'default=runs/default/*'."""
+    directories, such as 'default=runs/default/*'. Ends the program
+    for a pattern without a run, and for a run without the file."""
     for word in words:
         condition, _, pattern = word.partition("=")
-        for directory in sorted(map(Path, glob(pattern))):
-            if (directory / holding).is_file():
-                yield condition, int(re.findall(r"seed=?(\d+)", directory.name)[0]), directory
+        found = {path: re.findall(r"seed=?(\d+)", path.name) for path in sorted(map(Path, glob(pattern)))}
+        if not any(found.values()):
+            raise SystemExit(f"{word}: no folder of a run with its seed in the name")
+        for directory, seeds in found.items():
+            if seeds and not (directory / holding).is_file():
+                raise SystemExit(f"{directory}: has no {holding}")
+            if seeds:
+                yield condition, int(seeds[0]), directory
 
 
 def bleu(directory: Path) -> float:
@@ -110,6 +120,16 @@ def keep(question: str, table: pd.DataFrame, name: str = "effects") -> None:
     (RESULTS / question).mkdir(parents=True, exist_ok=True)
     floats = dict.fromkeys(table.select_dtypes("float64"), "float32")
     table.astype(floats).to_parquet(RESULTS / question / f"{name}.parquet", compression="zstd", index=False)
+
+
+def add(question: str, table: pd.DataFrame, keys: list[str], name: str = "effects") -> None:
+    """Write more effects of a question, in place of kept ones with the same keys."""
+    try:
+        known = kept(question, name)
+    except FileNotFoundError:
+        known = table[:0]
+    old = known.set_index(keys).index.isin(table.set_index(keys).index)
+    keep(question, pd.concat([known[~old], table]), name)
 
 
 def rendered(template: str, **figures: Any) -> str:

@@ -19,7 +19,7 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 import vl_convert
-from common import alarm_rate, keep, kept, over_runs, rendered
+from common import add, alarm_rate, kept, over_runs, rendered
 from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
@@ -28,6 +28,7 @@ from headcount.data.batches import Batch, collate
 from headcount.data.batching import in_order_of_length
 from headcount.heads.ablation import effects, without_each
 from headcount.heads.evaluation_set import EvaluationSet, evaluation_set, select
+from headcount.heads.importance import gate_gradients
 from headcount.heads.interface import Heads
 from headcount.heads.likelihood import batch_log_probs
 from headcount.run.opened import open_run
@@ -41,6 +42,7 @@ RATE = 0.2  # Adam's, of the logits
 WITHIN, CHOSEN_WITHIN = 5.0, 2.0  # points of accuracy that a sufficient set may lose on test and validation pairs
 PUSH = 0.005  # on each logit, in nats
 LIMIT = 4.0  # of logits
+HEADS = 24
 BATCH_TOKENS = 512
 
 
@@ -51,14 +53,16 @@ class Task:
     right: list[Batch]
     wrong: list[Batch]
 
-    def objective(self, heads: Heads, gates: Tensor, number: int) -> Tensor:
-        """Nats a token of references, or of a choice between right and wrong translation."""
+    def objective(self, heads: Heads, gates: Tensor, number: int, margin: bool = False) -> Tensor:
+        """Nats a token of references, or of a choice between right and wrong translation; margin: in place of the
+        latter, wrong less right log-probability, which also falls where all choices are right already."""
         with heads.gated(gates):
             right = batch_log_probs(heads, self.right[number])
             if not self.wrong:
                 return -right.sum() / (right != 0).sum()
             wrong = batch_log_probs(heads, self.wrong[number])
-        return F.softplus(wrong.sum(dim=1) - right.sum(dim=1)).mean()
+        lost = wrong.sum(dim=1) - right.sum(dim=1)
+        return lost.mean() if margin else F.softplus(lost).mean()
 
 
 def task(heads: Heads, sentences: EvaluationSet, phenomenon: str) -> Task:
@@ -77,12 +81,15 @@ def task(heads: Heads, sentences: EvaluationSet, phenomenon: str) -> Task:
     return Task(batches(source, right, groups), batches(source, wrong, groups))
 
 
-def fitted(heads: Heads, own: Task, start: Tensor, push: float, random: np.random.Generator) -> Tensor:
-    """Logits of gates after `STEPS` steps of Adam from `start`; push: on each, up or down."""
+def fitted(
+    heads: Heads, own: Task, start: Tensor, push: float, random: np.random.Generator, margin: bool = False
+) -> Tensor:
+    """Logits of gates after `STEPS` steps of Adam from `start`; push: on each, up or down. margin: see `Task`."""
     logits = start.clone().requires_grad_()
     optimizer = torch.optim.Adam([logits], lr=RATE)
     for _ in range(STEPS):
-        loss = own.objective(heads, logits.sigmoid(), int(random.integers(len(own.right)))) - push * logits.sum()
+        loss = own.objective(heads, logits.sigmoid(), int(random.integers(len(own.right))), margin)
+        loss = loss - push * logits.sum()
         optimizer.zero_grad()
         loss.backward(inputs=[logits])
         optimizer.step()
@@ -92,12 +99,12 @@ def fitted(heads: Heads, own: Task, start: Tensor, push: float, random: np.rando
 
 
 def gates_of(heads: Heads, own: Task, draw: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """G+ and G-, [head] each, from one draw of initial logits."""
+    """G+ (of the margin, where there is one) and G-, [head] each, from one draw of initial logits."""
     random = np.random.default_rng(draw)
     start = torch.from_numpy(random.normal(0, 1, len(heads))).to(heads.gates())
     free = fitted(heads, own, start, 0.0, random)
-    up, down = (fitted(heads, own, free, sign * PUSH, random).sigmoid().cpu().double().numpy() for sign in (1, -1))
-    return up, down
+    up, down = (fitted(heads, own, free, sign * PUSH, random, margin=sign > 0) for sign in (1, -1))
+    return up.sigmoid().cpu().double().numpy(), down.sigmoid().cpu().double().numpy()
 
 
 def scores(heads: Heads, test: EvaluationSet, gates: Tensor) -> Callable[[str, int], dict[str, float]]:
@@ -115,14 +122,37 @@ def scores(heads: Heads, test: EvaluationSet, gates: Tensor) -> Callable[[str, i
     return score
 
 
-def sufficient(heads: Heads, valid: EvaluationSet, phenomenon: str, down: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """The heads of the smallest sufficient set on validation pairs, of those that G- orders: its most open heads."""
-    own = evaluation_set_of(valid, phenomenon)
+def sufficient(accuracy: Callable[[NDArray[np.bool_]], NDArray], down: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """A sufficient set from which no head can go, [head]: the most open heads of G-, as few as suffice; then each is
+    tried without, the least open first. accuracy: of sets [set, head], in percent on validation pairs."""
     order = np.argsort(-down, kind="stable")
     on = np.tri(1 + len(order), len(order), -1, dtype=bool)[:, np.argsort(order)]  # [heads that are on, head]
-    found = effects(heads, own, torch.from_numpy(on).to(heads.gates()))
-    accuracy = 100 * (found["right"] > found["wrong"]).mean(axis=1)
-    return np.asarray(on[int((accuracy >= accuracy[-1] - CHOSEN_WITHIN).argmax())])
+    found = accuracy(on)
+    enough = found[-1] - CHOSEN_WITHIN
+    kept_ = np.array(on[int((found >= enough).argmax())])
+    for head in [head for head in order[::-1] if kept_[head]]:
+        kept_[head] = False
+        kept_[head] = accuracy(kept_[None])[0] < enough
+    return kept_
+
+
+def accuracies(heads: Heads, valid: EvaluationSet, phenomenon: str) -> Callable[[NDArray[np.bool_]], NDArray]:
+    """Accuracy in percent on the pairs of a phenomenon with the heads of each set alone, see `sufficient`."""
+    own = evaluation_set_of(valid, phenomenon)
+
+    def accuracy(on: NDArray[np.bool_]) -> NDArray:
+        found = effects(heads, own, torch.from_numpy(on).to(heads.gates()))
+        return np.asarray(100 * (found["right"] > found["wrong"]).mean(axis=1))
+
+    return accuracy
+
+
+def signed(heads: Heads, valid: EvaluationSet) -> dict[str, NDArray]:
+    """Mean gradient of the margin in nats with respect to the gates at 1, [head], by phenomenon."""
+    source = select(valid.source, valid.tested)
+    right = gate_gradients(heads, source, select(valid.target, valid.tested))
+    margin, names = gate_gradients(heads, source, valid.contrast) - right, valid.labels["phenomenon"]
+    return {name: margin[names == name].mean(axis=0) for name in np.unique(names)}
 
 
 def evaluation_set_of(sentences: EvaluationSet, phenomenon: str) -> EvaluationSet:
@@ -148,16 +178,19 @@ def collect(directory: Path, test: int | None = 800, valid: int | None = None) -
     run = open_run(directory)
     heads, splits = Heads(run.model), run.data().one_way
     test_set, valid_set = evaluation_set(run, splits["test"], test), evaluation_set(run, splits["valid"], valid)
-    names, labels = [LOSS, *sorted({cell[0] for cell in valid_set.cells})], heads.labels
+    gradients = signed(heads, valid_set)
+    names, labels = [LOSS, *gradients], heads.labels
     gates, settings = [], []
     rows: list[dict[str, Any]] = []
     for name in names:
         own = task(heads, valid_set, name)
         for draw in range(DRAWS):
             up, down = gates_of(heads, own, draw)
-            gates.append(pd.DataFrame({"task": name, "draw": draw, "head": labels, "up": up, "down": down}))
+            table = {"task": name, "draw": draw, "head": labels, "up": up, "down": down}
+            gates.append(pd.DataFrame(table | {"signed": gradients.get(name, np.nan)}))
             sets = {"facilitating": down > 0.5, "without interfering": up >= 0.5}
-            sets |= {} if name == LOSS else {"sufficient": sufficient(heads, valid_set, name, down)}
+            if name != LOSS:
+                sets["sufficient"] = sufficient(accuracies(heads, valid_set, name), down)
             on_in = {key: "+".join(labels[on]) for key, on in sets.items()}
             rows += [{"task": name, "draw": draw, "set": key, "on": heads_on} for key, heads_on in on_in.items()]
             settings += [torch.from_numpy(on).to(heads.gates()) for on in sets.values()]
@@ -168,7 +201,7 @@ def collect(directory: Path, test: int | None = 800, valid: int | None = None) -
     off = ["all", *(f"without {head}" for head in labels)]
     for name in names:
         rows += [{"task": name, "set": key, **score(name, number)} for number, key in enumerate(off)]
-    return pd.concat(gates).assign(run=directory.name), pd.DataFrame(rows).assign(run=directory.name)
+    return pd.concat(gates), pd.DataFrame(rows)
 
 
 def roles(gates: pd.DataFrame) -> pd.DataFrame:
@@ -182,7 +215,9 @@ def found_sets(sets: pd.DataFrame) -> dict[tuple[str, str], list[set[str]]]:
     """The sets that are sufficient on test pairs too, by run and phenomenon; different ones alone."""
     whole = sets[sets["set"] == "all"].set_index(["run", "task"])["accuracy"]
     tried = sets[sets["set"] == "sufficient"]
-    enough = tried[tried["accuracy"].to_numpy() >= whole[pd.MultiIndex.from_frame(tried[["run", "task"]])] - WITHIN]
+    enough = tried[
+        tried["accuracy"].to_numpy() >= whole[pd.MultiIndex.from_frame(tried[["run", "task"]])].to_numpy() - WITHIN
+    ]
     found: dict[tuple[str, str], list[set[str]]] = {key: [] for key in whole.index if key[1] != LOSS}
     for row in enough.itertuples():
         own = set(filter(None, str(row.on).split("+")))
@@ -192,8 +227,8 @@ def found_sets(sets: pd.DataFrame) -> dict[tuple[str, str], list[set[str]]]:
 
 
 def apart(sets: list[set[str]]) -> bool:
-    """Whether two of the sets share less than half of the heads of both."""
-    return any(len(a & b) < 0.5 * len(a | b) for a, b in combinations(sets, 2))
+    """Whether two of the sets share less than half of the heads of the smaller one."""
+    return any(len(a & b) < 0.5 * min(len(a), len(b)) for a, b in combinations(sets, 2))
 
 
 def costly(sets: pd.DataFrame, bound: float = 0.01) -> dict[str, set[str]]:
@@ -212,9 +247,10 @@ def interference(sets: pd.DataFrame) -> pd.DataFrame:
     return margins["without interfering"] - margins["all"]
 
 
-def ranks(gates: pd.DataFrame, sets: pd.DataFrame) -> pd.DataFrame:
-    """Rank correlation over heads of G-, mean over draws, with the harm of removing the head, [run, task]."""
-    down = gates.groupby(["run", "task", "head"])["down"].mean()
+def ranks(gates: pd.DataFrame, sets: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Rank correlation over heads of a column of the gates, mean over draws, with the harm of removing the head, [run,
+    task]."""
+    down = gates.groupby(["run", "task", "head"])[column].mean()
     score = sets.assign(score=sets["margin"].fillna(-sets["loss"])).groupby(["run", "task", "set"])["score"].mean()
     rows = []
     for (run, name), own in down.groupby(level=["run", "task"]):
@@ -227,27 +263,25 @@ def ranks(gates: pd.DataFrame, sets: pd.DataFrame) -> pd.DataFrame:
 
 def figures(gates: pd.DataFrame, sets: pd.DataFrame) -> dict[str, Any]:
     """What the page says, but for its first sentence."""
-    counts, found, needed, harm, rank = (
-        roles(gates),
-        found_sets(sets),
-        costly(sets),
-        interference(sets),
-        ranks(gates, sets),
-    )
+    counts, found, needed, harm = roles(gates), found_sets(sets), costly(sets), interference(sets)
+    rank = {name: ranks(gates, sets, name) for name in ("down", "signed")}
     p = dict(zip(harm, holm([over_runs(harm[name]).p for name in harm]), strict=True))
     rows = []
     for name in counts.index:
         own = {run: each for (run, task), each in found.items() if task == name}
         sizes = [len(each) for sets_ in own.values() for each in sets_]
         shared = {run: set[str].intersection(*each) for run, each in own.items() if each}
-        lacking = [len(needed[run] - each) / len(needed[run]) for run, each in shared.items()]
+        lacking = [len(needed[run] - each) / max(len(needed[run]), 1) for run, each in shared.items()]
+        chance = [1 - np.prod([len(each) / HEADS for each in sets_]) for sets_ in own.values() if sets_]
         row: dict[str, Any] = {"task": name, **{role: counts.loc[name].get(role, 0.0) for role in ROLES}}
-        row |= {"apart": "–", "size": "–", "lacks": "–", "interference": "–", "rank": over_runs(rank[name]).show()}
+        row |= {"apart": "–", "size": "–", "lacks": "–", "interference": "–", "signed": "–"}
+        row["rank"] = over_runs(rank["down"][name]).show()
         if name != LOSS:
             row["apart"] = f"{sum(map(apart, own.values()))} of {len(own)}"
-            row |= (
-                {"size": f"{min(sizes)} to {max(sizes)}", "lacks": f"{100 * np.mean(lacking):.0f} %"} if sizes else {}
-            )
+            row["signed"] = over_runs(rank["signed"][name]).show()
+            if sizes:
+                row["size"] = f"{min(sizes)} to {max(sizes)}"
+                row["lacks"] = f"{100 * np.mean(lacking):.0f} % ({100 * np.mean(chance):.0f} %)"
             row["interference"] = f"{over_runs(harm[name], harm.shape[1]).show()} (p {p[name]:.3f})"
         rows.append(row)
     several = sum(row["apart"].startswith(("4", "5")) for row in rows)
@@ -255,7 +289,7 @@ def figures(gates: pd.DataFrame, sets: pd.DataFrame) -> dict[str, Any]:
     return {
         "rows": rows,
         "several": several,
-        "verdict": "holds" if several >= 4 else "fails" if several == 0 else "inconclusive",
+        "verdict": "holds" if several >= 4 else "not shown",
         "costly": f"{np.mean([len(each) for each in needed.values()]):.1f}",
         "harmful": f"Removing them raises the margin of {', '.join(raised) or 'no phenomenon'}.",
         "alarms": alarm_rate(harm.to_numpy().T),
@@ -278,6 +312,6 @@ def page() -> tuple[str, str]:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["collect"]:
-        tables = zip(*(collect(Path(each)) for each in sys.argv[2:]), strict=True)
-        for name, each in zip(("gates", "sets"), tables, strict=True):
-            keep(QUESTION, pd.concat(each), name)
+        for each in map(Path, sys.argv[2:]):
+            for name, table in zip(("gates", "sets"), collect(each), strict=True):
+                add(QUESTION, table.assign(run=each.name), ["run"], name)

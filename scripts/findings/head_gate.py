@@ -23,6 +23,7 @@ from headcount.heads.importance import harms
 from headcount.heads.interface import KINDS
 from headcount.heads.roles import MEASURES
 from headcount.heads.statistics import LOSS
+from headcount.statistics.bootstrap import bleu_of
 
 QUESTION = "head_gate"
 TEST = 800  # sentences
@@ -67,7 +68,7 @@ def collect(words: Sequence[str]) -> dict[str, pd.DataFrame]:
     tables: dict[str, list[pd.DataFrame]] = {"bleu": [], "attended": [], "gates": []}
     for condition, seed, directory in runs_of(words, "valid.hyp.de"):
         tables["bleu"].append(pd.DataFrame([{"condition": condition, "run": seed, "bleu": bleu(directory)}]))
-    for condition, seed, directory in runs_of(words):
+    for condition, seed, directory in runs_of([word for word in words if word.partition("=")[0] in ("none", *GATED)]):
         parts, own = read_parts(directory / "heads" / FILE), {"condition": condition, "run": seed}
         tables["attended"].append(attended(parts["roles"]).assign(**own))
         run = open_run(directory)
@@ -76,13 +77,15 @@ def collect(words: Sequence[str]) -> dict[str, pd.DataFrame]:
     return {name: pd.concat(each) for name, each in tables.items()}
 
 
-def ranks(gates_: pd.DataFrame) -> pd.DataFrame:
-    """Rank correlation over heads of the mean gate with the harm, by run and task."""
+def ranks(gates_: pd.DataFrame, within: bool) -> pd.DataFrame:
+    """Rank correlation over heads of the mean gate with the harm, by run and task; within: over the heads of a
+    sublayer, the mean over sublayers, so that levels of sublayers do not count."""
+    sublayers = gates_["head"].str.partition(".")[0] if within else pd.Series("", gates_.index)
     rows = [
         {"run": run, "task": name, "rank": stats.spearmanr(own["gate"], own["harm"]).statistic}
-        for (run, name), own in gates_.groupby(["run", "task"])
+        for (run, name, _), own in gates_.groupby(["run", "task", sublayers])
     ]
-    return pd.DataFrame(rows).pivot(index="run", columns="task", values="rank")
+    return pd.DataFrame(rows).pivot_table(index="run", columns="task", values="rank")
 
 
 def contrasts(scores: pd.DataFrame, attended_: pd.DataFrame) -> dict[str, pd.Series]:
@@ -104,23 +107,39 @@ def contrasts(scores: pd.DataFrame, attended_: pd.DataFrame) -> dict[str, pd.Ser
 def figures(scores: pd.DataFrame, attended_: pd.DataFrame, gates_: pd.DataFrame) -> dict[str, Any]:
     """What the page says, but for its first sentence."""
     own = contrasts(scores, attended_)
-    correlations = {name: ranks(each) for name, each in gates_.groupby("condition")}
+    correlations = {
+        (name, within): ranks(each, within) for name, each in gates_.groupby("condition") for within in (True, False)
+    }
+    tasks = correlations["head", True]
     return {
         "tests": planned(own),
         "bleu": {name: (each["bleu"].mean(), len(each)) for name, each in scores.groupby("condition", sort=False)},
-        "ranks": {task: {gate: over_runs(correlations[gate][task]) for gate in GATED} for task in correlations["head"]},
+        "ranks": {task: {key: over_runs(each[task]) for key, each in correlations.items()} for task in tasks},
         "gates": {name: each["gate"].mean() for name, each in gates_[gates_["task"] == LOSS].groupby("condition")},
         "alarms": alarm_rate(own.values()),
     }
 
 
+def captions() -> pd.DataFrame:
+    """BLEU of the kept runs without a gate on Multi30k, seeds 1 to 5, from their n-gram counts."""
+    counts = kept("equal_heads_multi30k", "counts").set_index("run")
+    names = {seed: f"model.num_heads=4,seed={seed}" for seed in range(1, 6)}
+    found = [
+        {"run": seed, "bleu": float(bleu_of(counts.loc[name].to_numpy(float).sum(axis=0)))}
+        for seed, name in names.items()
+    ]
+    return pd.DataFrame(found).assign(condition=f"{CAPTIONS}none")
+
+
 def page() -> tuple[str, str]:
     """The page and its picture, from the kept figures."""
-    found = figures(*(kept(QUESTION, name) for name in ("bleu", "attended", "gates")))
+    scores, *others = (kept(QUESTION, name) for name in ("bleu", "attended", "gates"))
+    found = figures(pd.concat([scores, captions()]), *others)
     rows = [
         {"task": task, "gate": f"a gate a{'n' * (gate == 'element')} {gate}", **each._asdict()}
         for task, own in found["ranks"].items()
-        for gate, each in own.items()
+        for (gate, within), each in own.items()
+        if within
     ]
     order = list(found["ranks"])
     picture = points(pd.DataFrame(rows), "task", order, "rank correlation of gate and harm", "gate")

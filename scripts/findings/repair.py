@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from common import Estimate, alarm_rate, keep, kept, over_runs, planned, points, rendered, runs_of
+from common import Estimate, add, alarm_rate, kept, over_runs, planned, points, rendered, runs_of
 
 from headcount import open_run
 from headcount.data.batches import Sentences
@@ -29,7 +29,13 @@ from headcount.heads.statistics import LOSS, pair_scores
 QUESTION = "repair"
 ALL = "all phenomena"
 TEST = 800  # sentences
-CONDITIONS = {"250": "after 250 steps", "500": "after 500", "default": "at the end", "head_dropout": "head dropout 0.1"}
+CONDITIONS = {
+    "250": "after 250 steps",
+    "500": "after 500",
+    "1000": "after 1,000",
+    "default": "at the end (averaged)",
+    "head_dropout": "head dropout 0.1",
+}
 
 
 def halves(phenomena: np.ndarray) -> np.ndarray:
@@ -91,18 +97,22 @@ def zeroed(run: Run, test: EvaluationSet) -> pd.DataFrame:
 
 def taken(run: Run, test: EvaluationSet, most: int = 100) -> pd.DataFrame:
     """What each later head adds to the logits of the reference beyond what it adds in the whole model, where a head is
-    off: a row for each head off and head behind it, in logits a sentence (see `Run.logit_attribution`)."""
+    off, by half of the sentences: a row for each head off and head behind it, in logits a sentence. The last norm keeps
+    the scale that it has in the whole model, so that a change is one of outputs (see `Run.logit_attribution`)."""
     rows = test.rows.select(test.own[:most])
     pairs = list(zip(rows["source"], rows["target"], strict=True))
-    whole = [run.logit_attribution(*pair).sum("token") for pair in pairs]
-    found = []
+    whole, found = [run.logit_attribution(*pair) for pair in pairs], []
+    own = np.stack([each.sum("token").to_numpy() for each in whole])  # [sentence, head]
     for number in repairable(run.heads):
         with run.heads.off(number):
-            without = [run.logit_attribution(*pair).sum("token") for pair in pairs]
-        change = np.mean([(b - a).to_numpy() for a, b in zip(whole, without, strict=True)], axis=0)
-        own = np.mean([each.to_numpy() for each in whole], axis=0)
-        table = pd.DataFrame({"receiver": whole[0]["head"].to_numpy(), "gain": change, "adds": own})
-        found.append(table.assign(off=str(run.heads.names[number])))
+            without = [run.logit_attribution(*pair) for pair in pairs]
+        scales = [(then["scale"] / each["scale"]).to_numpy() for then, each in zip(whole, without, strict=True)]
+        same_scale = [each * scale for each, scale in zip(without, scales, strict=True)]
+        change = np.stack([each.sum("token").to_numpy() for each in same_scale]) - own
+        for half in (0, 1):
+            means = {"gain": change[half::2].mean(axis=0), "adds": own[half::2].mean(axis=0)}
+            table = pd.DataFrame({"receiver": whole[0]["head"].to_numpy(), "half": half} | means)
+            found.append(table.assign(off=str(run.heads.names[number])))
     return pd.concat(found)
 
 
@@ -121,10 +131,9 @@ def lost(arrays: Arrays) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def collect(words: Sequence[str]) -> dict[str, pd.DataFrame]:
-    """The tables of all measured runs, by condition and run, see `runs_of`; a condition that is a number is that step
+def collect(words: Sequence[str]) -> None:
+    """Keep the tables of measured runs, by condition and run, see `runs_of`; a condition that is a number is that step
     of the runs, whose weights they kept."""
-    tables: dict[str, list[pd.DataFrame]] = {"zeroed": [], "taken": [], "lost": []}
     for condition, seed, directory in runs_of(words):
         step = f"checkpoints/step-{condition}.safetensors" if condition.isdigit() else None
         run = open_run(directory, checkpoint=directory / step if step else None)
@@ -133,8 +142,7 @@ def collect(words: Sequence[str]) -> dict[str, pd.DataFrame]:
         if not step:
             found |= {"taken": taken(run, test), "lost": lost(read_parts(directory / "heads" / FILE)["ablation"])}
         for name, table in found.items():
-            tables[name].append(table.assign(condition=condition, run=seed))
-    return {name: pd.concat(each) for name, each in tables.items()}
+            add(QUESTION, table.assign(condition=condition, run=seed), ["condition", "run"], name)
 
 
 def repaired(table: pd.DataFrame) -> pd.DataFrame:
@@ -156,20 +164,30 @@ def repaired(table: pd.DataFrame) -> pd.DataFrame:
 
 def takers(table: pd.DataFrame) -> dict[str, Estimate]:
     """By sublayer: what its heads add to the logits of the reference beyond what they add in the whole model, over what
-    the head that is off adds there; heads that add something, sums over them, mean over runs."""
+    the head that is off adds there. Sums over the heads that add something on one half of the sentences, measured on
+    the other, both ways; mean over runs."""
     names = {column: heads_named(table[column]) for column in ("off", "receiver")}
     order = {Layer("decoder", 1): 0, Layer("cross", 1): 1, Layer("decoder", 2): 2, Layer("cross", 2): 3}
     places = {column: [order[head.place] for head in heads] for column, heads in names.items()}
-    own = table[table["off"] == table["receiver"]].set_index(["run", "off"])["adds"]
+    own = table[table["off"] == table["receiver"]].pivot(index=["run", "off"], columns="half", values="adds")
     behind = table[np.array(places["receiver"]) > np.array(places["off"])]
-    behind = behind.assign(sublayer=behind["receiver"].str.partition(".")[0])
-    gains = behind.groupby(["run", "sublayer"])["gain"].sum()
-    lost_ = {
-        (run, name): own[run][sorted(set(each["off"]))].clip(lower=0).sum()
-        for (run, name), each in behind.groupby(["run", "sublayer"])
-    }
-    shares = (gains / pd.Series(lost_)).unstack()
+    lost_ = own.loc[pd.MultiIndex.from_frame(behind[["run", "off"]])].to_numpy()  # [row, half]
+    half = behind["half"].to_numpy()
+    place = np.arange(len(half))
+    behind = behind.assign(sublayer=behind["receiver"].str.partition(".")[0], lost=lost_[place, half])
+    of_off = behind[lost_[place, 1 - half] > 0].groupby(["run", "sublayer", "half", "off"])
+    sums = of_off.agg({"gain": "sum", "lost": "first"}).groupby(level=["run", "sublayer"]).sum()
+    shares = (sums["gain"] / sums["lost"]).unstack()
     return {name: over_runs(shares[name], shares.shape[1]) for name in shares}
+
+
+def information(accuracy: pd.Series, sensitivity: pd.Series) -> dict[str, Any]:
+    """Points of accuracy and of sensitivity that are lost, and whether the latter is surely above half of the former
+    (for eight phenomena at once), where accuracy is surely lost."""
+    found: dict[str, Any] = {"accuracy": over_runs(accuracy), "sensitivity": over_runs(sensitivity)}
+    above = over_runs(sensitivity - accuracy / 2, 8)
+    verdict = "information" if above.low > 0 else "bias" if above.high < 0 else "undecided"
+    return found | {"verdict": verdict if found["accuracy"].low > 0 else "no loss"}
 
 
 def figures(zeroed: pd.DataFrame, taken: pd.DataFrame, lost: pd.DataFrame) -> dict[str, Any]:
@@ -178,7 +196,7 @@ def figures(zeroed: pd.DataFrame, taken: pd.DataFrame, lost: pd.DataFrame) -> di
     contrasts = {
         "repair": shares["default"][LOSS],
         "with head dropout less without": shares["head_dropout"][LOSS] - shares["default"][LOSS],
-        "after 250 steps less at the end": shares["250"][LOSS] - shares["default"][LOSS],
+        "after 250 steps less after 1,000": shares["250"][LOSS] - shares["1000"][LOSS],
     }
     points = lost[lost["condition"] == "default"].groupby(["run", "phenomenon"])[["accuracy", "sensitivity"]].mean()
     both = {name: points[name].unstack() for name in ("accuracy", "sensitivity")}
@@ -190,7 +208,7 @@ def figures(zeroed: pd.DataFrame, taken: pd.DataFrame, lost: pd.DataFrame) -> di
         },
         "tests": planned(contrasts),
         "takers": takers(taken[taken["condition"] == "default"]),
-        "lost": {name: tuple(over_runs(each[name]) for each in both.values()) for name in both["accuracy"]},
+        "lost": {name: information(both["accuracy"][name], both["sensitivity"][name]) for name in both["accuracy"]},
         "alarms": alarm_rate(contrasts.values()),
     }
 
@@ -210,5 +228,4 @@ def page() -> tuple[str, str]:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["collect"]:
-        for name, each in collect(sys.argv[2:]).items():
-            keep(QUESTION, each, name)
+        collect(sys.argv[2:])

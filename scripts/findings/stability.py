@@ -1,6 +1,7 @@
 """Are heads the same from seed to seed? Replication of their effects over runs, against effects dealt at random.
 
 python scripts/findings/stability.py collect FOLDER NAME=RUNS...   measured runs to docs/results/FOLDER
+python scripts/findings/stability.py alarms                        simulates studies of the kept runs without an effect
 """
 
 import sys
@@ -46,14 +47,22 @@ def collect(words: Sequence[str]) -> pd.DataFrame:
     return pd.concat(found)[["condition", "run", "head", "phenomenon", "half", "harm", "points", "whole"]]
 
 
-def profiles(effects: pd.DataFrame) -> tuple[Floats, NDArray]:
+def profiles(effects: pd.DataFrame, sizes: bool = True) -> tuple[Floats, NDArray]:
     """Harm over its root mean square in the run, by phenomenon, [run, half, head, phenomenon], and the sublayer of each
-    head."""
+    head. sizes: without them, less the mean of each head over phenomena."""
     table = effects.pivot_table(index=["run", "half", "head"], columns="phenomenon", values="harm", sort=True)
     runs, halves, heads = (table.index.get_level_values(name).unique() for name in ("run", "half", "head"))
     values = table.to_numpy().reshape(len(runs), len(halves), len(heads), -1)
     scale = np.sqrt((values**2).mean(axis=(1, 2), keepdims=True))
-    return values / np.maximum(scale, 1e-12), np.array([head.partition(".")[0] for head in heads])
+    values = values / np.maximum(scale, 1e-12)
+    values = values if sizes else values - values.mean(axis=-1, keepdims=True)
+    return values, np.array([head.partition(".")[0] for head in heads])
+
+
+def agreement(values: Floats) -> float:
+    """The cosine of the effects of a run on both halves of the pairs, mean over runs; values: see `replication`."""
+    products, norms = (values[:, 0] * values[:, 1]).sum(axis=(1, 2)), np.linalg.norm(values, axis=(2, 3)).prod(axis=1)
+    return float((products / norms).mean())
 
 
 def similarity(first: Floats, second: Floats) -> Floats:
@@ -92,9 +101,9 @@ def mean_of_pairs(values: Floats) -> tuple[Floats, float]:
     return (total - 2 * values.sum(axis=1)) / ((runs - 1) * (runs - 2)), float(total / (runs * (runs - 1)))
 
 
-def excesses(effects: pd.DataFrame, seed: int = 0) -> dict[str, tuple[Floats, Floats]]:
-    """By sublayer what `replication` gives, observed and dealt, [run, run]."""
-    values, sublayers = profiles(effects)
+def excesses(effects: pd.DataFrame, sizes: bool = True, seed: int = 0) -> dict[str, tuple[Floats, Floats]]:
+    """By sublayer what `replication` gives, observed and dealt, [run, run]. sizes: see `profiles`."""
+    values, sublayers = profiles(effects, sizes)
     random = np.random.default_rng(seed)
     return {name: replication(values[:, :, sublayers == name], random) for name in dict.fromkeys(sublayers.tolist())}
 
@@ -115,8 +124,10 @@ def dealt_runs(values: Floats, sublayers: NDArray, random: np.random.Generator) 
 
 
 def variance_shares(values: Floats, sublayers: NDArray) -> dict[str, float]:
-    """Where the variance of effects comes from, over all runs, heads and phenomena: the sublayer (and phenomenon); the
-    head within it that recurs, matched on half 0; the head of one run alone; the draw of pairs. Shares of half 1."""
+    """Where the variance of the effects on a phenomenon comes from, over all runs and heads, the mean over phenomena:
+    the sublayer; the head within it that recurs, matched on half 0; the head of one run alone; the draw of pairs.
+    Shares of half 1."""
+    values = values - values.mean(axis=(0, 2), keepdims=True)
     parts = dict.fromkeys(("sublayer", "head that recurs", "head of one run", "draw of pairs"), 0.0)
     for name in np.unique(sublayers):
         of_layer = values[:, :, sublayers == name]
@@ -173,46 +184,61 @@ def difference(first: tuple[Floats, float], second: tuple[Floats, float], tests:
     return Estimate(value, float(low) + value - shift, float(high) + value - shift, float(result.pvalue))
 
 
-def figures(effects: pd.DataFrame) -> dict[str, Any]:
-    """What the page says, but for its first sentence."""
-    tables = dict(list(effects.groupby("condition")))
-    default, tables["ten"] = tables["default"], tables["default"][tables["default"]["run"] <= 10]
-    found = {name: excesses(table) for name, table in tables.items()}
+def contrasts(tables: dict[str, pd.DataFrame], sizes: bool) -> dict[str, Estimate]:
+    """The four contrasts of the design, and a further one without a part in their intervals. sizes: see `profiles`."""
+    found = {name: excesses(table, sizes) for name, table in tables.items()}
     kinds = {name: 1 / 2 if name.startswith("cross") else -1 / 4 for name in found["default"]}
     depth = {name: 1 / 6 if name[-1] in "23" else -1 / 6 for name in found["tatoeba"]}
     whole = {
         name: mean_of_pairs(np.mean([observed - null for observed, null in own.values()], axis=0))
         for name, own in found.items()
     }
+    return {
+        "cross-attention less self-attention": contrast(found["default"], kinds, 4),
+        "weight decay 0.1 less 0.0001": difference(whole["decay_0.1"], whole["ten"], 4),
+        "Tatoeba: layers 2 and 3 less 1 and 4": contrast(found["tatoeba"], depth, 4),
+        "Tatoeba: weight decay 0.1 less the recipe's": difference(whole["tatoeba_0.1"], whole["tatoeba"], 4),
+        "weight decay 0.01 less 0.0001 (beside the four)": difference(whole["decay_0.01"], whole["ten"]),
+    }
+
+
+def figures(effects: pd.DataFrame, alarms: pd.Series) -> dict[str, Any]:
+    """What the page says. alarms: of `false_alarms`."""
+    tables = dict(list(effects.groupby("condition")))
+    default, tables["ten"] = tables["default"], tables["default"][tables["default"]["run"] <= 10]
+    found = excesses(default)
     values, sublayers = profiles(default)
     random, variance = np.random.default_rng(0), variance_shares(values, sublayers)
     by_chance = [variance_shares(dealt_runs(values, sublayers, random), sublayers) for _ in range(20)]
+    both = {sizes: contrasts(tables, sizes) for sizes in (True, False)}
     return {
         "sublayers": {
             name: {
                 "observed": mean_of_pairs(pairs[0])[1],
                 "dealt": mean_of_pairs(pairs[1])[1],
                 "excess": jackknife(*mean_of_pairs(pairs[0] - pairs[1]), tests=6),
+                "halves": agreement(values[:, :, sublayers == name]),
             }
-            for name, pairs in found["default"].items()
+            for name, pairs in found.items()
         },
-        "contrasts": {
-            "cross-attention less self-attention": contrast(found["default"], kinds, 4),
-            "weight decay 0.1 less 0.0001": difference(whole["decay_0.1"], whole["ten"], 4),
-            "Tatoeba: layers 2 and 3 less 1 and 4": contrast(found["tatoeba"], depth, 4),
-            "Tatoeba: weight decay 0.1 less the recipe's": difference(whole["tatoeba_0.1"], whole["tatoeba"], 4),
-        },
+        "contrasts": {name: (each, both[False][name]) for name, each in both[True].items()},
         "variance": variance,
-        "chance": float(np.mean([each["head that recurs"] for each in by_chance])) / variance["head that recurs"],
+        "chance": float(np.mean([each["head that recurs"] for each in by_chance])),
         "places": places(default),
         "runs": default["run"].nunique(),
-        "alarms": false_alarms(default),
+        "alarms": alarms,
     }
+
+
+def all_effects() -> pd.DataFrame:
+    """The kept effects, with those of the default runs that are kept as docs/results/heads."""
+    known = kept("heads").query("condition == '4'").assign(condition="default")
+    return pd.concat([known, kept(QUESTION)])
 
 
 def page() -> tuple[str, str]:
     """The page and its picture, from the kept effects."""
-    found = figures(kept(QUESTION))
+    found = figures(all_effects(), kept(QUESTION, "alarms").iloc[0])
     rows = [
         {"sublayer": name, "series": series, "value": row[series], "low": row[series], "high": row[series]}
         for name, row in found["sublayers"].items()
@@ -227,3 +253,6 @@ def page() -> tuple[str, str]:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["collect"]:
         keep(sys.argv[2], collect(sys.argv[3:]))
+    elif sys.argv[1:2] == ["alarms"]:
+        own = all_effects().query("condition == 'default'")
+        keep(QUESTION, pd.DataFrame([false_alarms(own)]), "alarms")

@@ -178,9 +178,9 @@ class Run(opened.Run):
     @torch.no_grad()
     def logit_attribution(self, source: str, target: str) -> xr.DataArray:
         """Direct logit attribution: what each head of the decoder adds to the logit of each target token, less its mean
-        over the vocabulary, [head, token]; the last norm keeps the scale that it has. Elhage et al. 2021, "A
-        mathematical framework for Transformer circuits". Raises InputError for a model whose layers norm the sum, or
-        that caps its logits: there, logits are no sum over heads."""
+        over the vocabulary, [head, token]; the last norm keeps the scale that it has, the coordinate scale [token].
+        Elhage et al. 2021, "A mathematical framework for Transformer circuits". Raises InputError for a model whose
+        layers norm the sum, or that caps its logits: there, logits are no sum over heads."""
         model: Any = self.model
         norm = model.decoder_norm
         if not isinstance(norm, nn.LayerNorm) or model.output.cap is not None:
@@ -199,7 +199,8 @@ class Run(opened.Run):
             output = module.output.weight.unflatten(1, (module.heads.count, -1))[:, head.head - 1]
             gate = 1 if module.head_gate is None else module.head_gate[head.head - 1]
             rows.append((gate * cache[head].z @ output.T * direction).sum(dim=-1).float())
-        coordinates = {"head": list(map(str, heads)), "token": tokens}
+        scales = ("token", scale[:, 0].float().cpu().numpy())
+        coordinates = {"head": list(map(str, heads)), "token": tokens, "scale": scales}
         return xr.DataArray(torch.stack(rows).cpu().numpy(), coordinates, ("head", "token"), "logit")
 
     def align(self, source: str, other: str) -> NDArray[np.int64]:
