@@ -37,15 +37,16 @@ def kept_counts(study: str) -> dict[Condition, Floats]:
 
 def contrasts(counts: Mapping[Condition, Floats], named: Mapping[str, Sides] = CONTRASTS) -> dict[str, Estimate]:
     """Each contrast of BLEU over seeds and the draw of the sentences, with an interval that holds for all of them
-    (Bonferroni), and p by Holm's method.
+    (Bonferroni), and p by Holm's method; without contrasts whose conditions have no runs yet.
 
     counts: of each condition, `sentence_counts` of its runs, [run, sentence, 10]; as many runs each. A sum of BLEU over
     the conditions of a side, a run of each, is compared as the BLEU of one run.
     """
+    known = {name: sides for name, sides in named.items() if {each for side in sides for each in side} <= {*counts}}
     scores = {name: bleu_of(own.sum(axis=1)) for name, own in counts.items()}
     resampled = {name: bootstrapped_bleu(own, RESAMPLES) for name, own in counts.items()}
     found, errors = {}, []
-    for name, sides in named.items():
+    for name, sides in known.items():
         sums = [np.sum([scores[each] for each in side], axis=0).tolist() for side in sides]
         draws = np.concatenate([np.sum([resampled[each] for each in side], axis=0) for side in sides], axis=1)
         rows = np.repeat([0, 1], len(sums[0]))
