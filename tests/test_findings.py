@@ -6,6 +6,7 @@ from pathlib import Path
 import findings
 import numpy as np
 import pandas as pd
+import positions
 import pyarrow.parquet as pq
 import pytest
 import sacrebleu
@@ -94,6 +95,25 @@ def test_an_outsider_counts_the_runs_with_a_head_for_negation_alone(heads):
     text = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
     row = next(line for line in text.splitlines() if line.startswith("| negation |")).split(" | ")
     assert f"{sum(found)} of {len(found)}" in row[{"4": 1, "8": 2}[heads]]
+
+
+def test_a_difference_of_differences_is_that_of_means_and_shares_the_error_of_its_family():
+    random = np.random.default_rng(0)
+    counts = {}
+    for number in range(4):
+        matches = random.binomial(10, 0.5 + 0.1 * number, (3, 60, 4))
+        own = np.concatenate([matches, np.full((3, 60, 4), 10), np.full((3, 60, 2), 12)], axis=2)
+        counts[number, 8, "rotary"] = own.astype(float)
+    a, b, c, d = counts
+    means = [positions.bleu_of(own.sum(axis=1)).mean() for own in counts.values()]
+    (alone,) = positions.contrasts(counts, {"both": ((a, d), (b, c))})
+    assert alone.value == pytest.approx(means[0] + means[3] - means[1] - means[2])
+    assert alone.interval[0] < alone.value < alone.interval[1]
+    family = positions.contrasts(counts, {"both": ((a, d), (b, c)), "single": ((d,), (a,))})
+    assert family[0].value == alone.value
+    assert family[0].interval[0] < alone.interval[0]
+    assert family[1].value == pytest.approx(means[3] - means[0])
+    assert family[1].interval[0] > 0
 
 
 def test_a_difference_is_read_in_both_directions(monkeypatch):

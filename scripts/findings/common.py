@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from headcount.heads.effects import FILE
-from headcount.statistics.bootstrap import bleu_of, sentence_counts
+from headcount.statistics.bootstrap import Floats, bleu_of, sentence_counts
 from headcount.statistics.planned import holm
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -84,19 +84,19 @@ def jackknife(without: NDArray[np.float64], whole: float, tests: int = 1) -> Est
 
 
 def runs_of(words: Sequence[str], holding: str = f"heads/{FILE}") -> Iterator[tuple[str, int, Path]]:
-    """Condition, seed and directory of each run that holds this file, as measured runs do; words: NAME=PATTERN of run
-    directories, such as 'default=runs/default/*'. Ends the program
-    for a pattern without a run, and for a run without the file."""
+    """Condition, seed and directory of each run; words: NAME=PATTERN of run directories, such as
+    'default=runs/default/*'. Ends the program for a pattern without a run, and for a run without the file `holding`,
+    which measured runs have."""
     for word in words:
         condition, _, pattern = word.partition("=")
-        found = {path: re.findall(r"seed=?(\d+)", path.name) for path in sorted(map(Path, glob(pattern)))}
-        if not any(found.values()):
+        paths = sorted(map(Path, glob(pattern)))
+        found = {path: seed for path in paths if (seed := re.search(r"seed=?(\d+)", path.name))}
+        if not found:
             raise SystemExit(f"{word}: no folder of a run with its seed in the name")
-        for directory, seeds in found.items():
-            if seeds and not (directory / holding).is_file():
+        for directory, seed in found.items():
+            if not (directory / holding).is_file():
                 raise SystemExit(f"{directory}: has no {holding}")
-            if seeds:
-                yield condition, int(seeds[0]), directory
+            yield condition, int(seed[1]), directory
 
 
 def bleu(directory: Path) -> float:
@@ -113,6 +113,12 @@ def bleu(directory: Path) -> float:
 def kept(question: str, name: str = "effects") -> pd.DataFrame:
     """The kept effects of a question."""
     return pd.read_parquet(RESULTS / question / f"{name}.parquet")
+
+
+def counts_of(study: str) -> dict[str, Floats]:
+    """The kept n-gram counts of each run of a study, [sentence, 10], see `sentence_counts`."""
+    runs = kept(study, "counts").groupby("run")
+    return {str(run): own.drop(columns="run").to_numpy(np.float64) for run, own in runs}
 
 
 def keep(question: str, table: pd.DataFrame, name: str = "effects") -> None:

@@ -42,7 +42,6 @@ RATE = 0.2  # Adam's, of the logits
 WITHIN, CHOSEN_WITHIN = 5.0, 2.0  # points of accuracy that a sufficient set may lose on test and validation pairs
 PUSH = 0.005  # on each logit, in nats
 LIMIT = 4.0  # of logits
-HEADS = 24
 BATCH_TOKENS = 512
 
 
@@ -183,14 +182,14 @@ def collect(directory: Path, test: int | None = 800, valid: int | None = None) -
     gates, settings = [], []
     rows: list[dict[str, Any]] = []
     for name in names:
-        own = task(heads, valid_set, name)
+        own, accuracy = task(heads, valid_set, name), accuracies(heads, valid_set, name)
         for draw in range(DRAWS):
             up, down = gates_of(heads, own, draw)
             table = {"task": name, "draw": draw, "head": labels, "up": up, "down": down}
             gates.append(pd.DataFrame(table | {"signed": gradients.get(name, np.nan)}))
             sets = {"facilitating": down > 0.5, "without interfering": up >= 0.5}
             if name != LOSS:
-                sets["sufficient"] = sufficient(accuracies(heads, valid_set, name), down)
+                sets["sufficient"] = sufficient(accuracy, down)
             on_in = {key: "+".join(labels[on]) for key, on in sets.items()}
             rows += [{"task": name, "draw": draw, "set": key, "on": heads_on} for key, heads_on in on_in.items()]
             settings += [torch.from_numpy(on).to(heads.gates()) for on in sets.values()]
@@ -264,7 +263,7 @@ def ranks(gates: pd.DataFrame, sets: pd.DataFrame, column: str) -> pd.DataFrame:
 def figures(gates: pd.DataFrame, sets: pd.DataFrame) -> dict[str, Any]:
     """What the page says, but for its first sentence."""
     counts, found, needed, harm = roles(gates), found_sets(sets), costly(sets), interference(sets)
-    rank = {name: ranks(gates, sets, name) for name in ("down", "signed")}
+    rank, heads = {name: ranks(gates, sets, name) for name in ("down", "signed")}, gates["head"].nunique()
     p = dict(zip(harm, holm([over_runs(harm[name]).p for name in harm]), strict=True))
     rows = []
     for name in counts.index:
@@ -272,7 +271,7 @@ def figures(gates: pd.DataFrame, sets: pd.DataFrame) -> dict[str, Any]:
         sizes = [len(each) for sets_ in own.values() for each in sets_]
         shared = {run: set[str].intersection(*each) for run, each in own.items() if each}
         lacking = [len(needed[run] - each) / max(len(needed[run]), 1) for run, each in shared.items()]
-        chance = [1 - np.prod([len(each) / HEADS for each in sets_]) for sets_ in own.values() if sets_]
+        chance = [1 - np.prod([len(each) / heads for each in sets_]) for sets_ in own.values() if sets_]
         row: dict[str, Any] = {"task": name, **{role: counts.loc[name].get(role, 0.0) for role in ROLES}}
         row |= {"apart": "–", "size": "–", "lacks": "–", "interference": "–", "signed": "–"}
         row["rank"] = over_runs(rank["down"][name]).show()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from common import alarm_rate, bleu, keep, kept, over_runs, planned, points, rendered, runs_of
+from common import alarm_rate, bleu, counts_of, keep, kept, over_runs, planned, points, rendered, runs_of
 from scipy import stats
 
 from headcount import open_run
@@ -122,13 +122,9 @@ def figures(scores: pd.DataFrame, attended_: pd.DataFrame, gates_: pd.DataFrame)
 
 def captions() -> pd.DataFrame:
     """BLEU of the kept runs without a gate on Multi30k, seeds 1 to 5, from their n-gram counts."""
-    counts = kept("equal_heads_multi30k", "counts").set_index("run")
-    names = {seed: f"model.num_heads=4,seed={seed}" for seed in range(1, 6)}
-    found = [
-        {"run": seed, "bleu": float(bleu_of(counts.loc[name].to_numpy(float).sum(axis=0)))}
-        for seed, name in names.items()
-    ]
-    return pd.DataFrame(found).assign(condition=f"{CAPTIONS}none")
+    counts, seeds = counts_of("equal_heads_multi30k"), range(1, 6)
+    scores = [float(bleu_of(counts[f"model.num_heads=4,seed={seed}"].sum(axis=0))) for seed in seeds]
+    return pd.DataFrame({"condition": f"{CAPTIONS}none", "run": seeds, "bleu": scores})
 
 
 def page() -> tuple[str, str]:

@@ -4,14 +4,14 @@ Design: docs/record/log.md. A contrast may be a difference of differences, which
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
-import pandas as pd
-from common import RESULTS, Estimate
+from common import counts_of
 
 from headcount.statistics.bootstrap import Floats, bleu_of, bootstrapped_bleu
-from headcount.statistics.comparison import ERROR, compare, interaction
-from headcount.statistics.planned import holm
+from headcount.statistics.comparison import compare, interaction
+from headcount.statistics.planned import Contrast, planned
 
 RESAMPLES = 1000
 Condition = tuple[int, int, str]  # heads, their size, positions
@@ -26,33 +26,28 @@ CONTRASTS: Mapping[str, Sides] = {
 
 def kept_counts(study: str) -> dict[Condition, Floats]:
     """The counts of the runs of each condition, [run, sentence, 10]."""
-    table = pd.read_parquet(RESULTS / study / "counts.parquet")
     found: dict[Condition, list[Floats]] = {}
-    for run, own in table.groupby("run"):
-        given = dict(word.split("=") for word in str(run).removeprefix("model.").split(",model."))
-        heads, size, positions = given["num_heads"], given["head_size"], given["positions"].partition(",")[0]
-        found.setdefault((int(heads), int(size), positions), []).append(own.drop(columns="run").to_numpy(float))
+    for run, own in counts_of(study).items():
+        given = dict(word.split("=") for word in run.removeprefix("model.").split(",model."))
+        condition = int(given["num_heads"]), int(given["head_size"]), given["positions"].partition(",")[0]
+        found.setdefault(condition, []).append(own)
     return {condition: np.stack(runs) for condition, runs in found.items()}
 
 
-def contrasts(counts: Mapping[Condition, Floats], named: Mapping[str, Sides] = CONTRASTS) -> dict[str, Estimate]:
-    """Each contrast of BLEU over seeds and the draw of the sentences, with an interval that holds for all of them
-    (Bonferroni), and p by Holm's method; without contrasts whose conditions have no runs yet.
+def contrasts(counts: Mapping[Condition, Floats], named: Mapping[str, Sides] = CONTRASTS) -> list[Contrast]:
+    """Each contrast of BLEU over seeds and the draw of the sentences, see `planned`.
 
     counts: of each condition, `sentence_counts` of its runs, [run, sentence, 10]; as many runs each. A sum of BLEU over
-    the conditions of a side, a run of each, is compared as the BLEU of one run.
+    the conditions of a side, a run of each, is compared as the BLEU of one run; each contrast by itself, since sums
+    vary more than single runs.
     """
-    known = {name: sides for name, sides in named.items() if {each for side in sides for each in side} <= {*counts}}
-    scores = {name: bleu_of(own.sum(axis=1)) for name, own in counts.items()}
-    resampled = {name: bootstrapped_bleu(own, RESAMPLES) for name, own in counts.items()}
-    found, errors = {}, []
-    for name, sides in known.items():
-        sums = [np.sum([scores[each] for each in side], axis=0).tolist() for side in sides]
-        draws = np.concatenate([np.sum([resampled[each] for each in side], axis=0) for side in sides], axis=1)
-        rows = np.repeat([0, 1], len(sums[0]))
-        sampling = interaction(draws, rows.tolist(), next(iter(counts.values())).shape[1])
-        (alone,) = compare(sums, sampling).differences
-        (together,) = compare(sums, sampling, error=ERROR / len(named)).differences
-        errors.append(alone.p)
-        found[name] = Estimate(together.value, *together.interval, alone.p)
-    return {name: each._replace(p=p) for (name, each), p in zip(found.items(), holm(errors), strict=True)}
+    pairs = []
+    for number, sides in enumerate(named.values()):
+        sums = [np.sum([bleu_of(counts[each].sum(axis=1)) for each in side], axis=0) for side in sides]
+        draws = [np.sum([bootstrapped_bleu(counts[each], RESAMPLES) for each in side], axis=0) for side in sides]
+        runs, sentences = counts[sides[0][0]].shape[:2]
+        sampling = interaction(np.concatenate(draws, axis=1), [0] * runs + [1] * runs, sentences)
+        compared = compare([each.tolist() for each in sums], sampling)
+        pairs += [replace(pair, first=2 * number, second=2 * number + 1) for pair in compared.differences]
+    places = {name: (2 * number, 2 * number + 1) for number, name in enumerate(named)}
+    return planned(replace(compared, differences=tuple(pairs)), places)

@@ -184,9 +184,9 @@ def difference(first: tuple[Floats, float], second: tuple[Floats, float], tests:
     return Estimate(value, float(low) + value - shift, float(high) + value - shift, float(result.pvalue))
 
 
-def contrasts(tables: dict[str, pd.DataFrame], sizes: bool) -> dict[str, Estimate]:
-    """The four contrasts of the design, and a further one without a part in their intervals. sizes: see `profiles`."""
-    found = {name: excesses(table, sizes) for name, table in tables.items()}
+def contrasts(found: dict[str, dict[str, tuple[Floats, Floats]]]) -> dict[str, Estimate]:
+    """The four contrasts of the design, and a further one without a part in their intervals. found: `excesses` of each
+    condition."""
     kinds = {name: 1 / 2 if name.startswith("cross") else -1 / 4 for name in found["default"]}
     depth = {name: 1 / 6 if name[-1] in "23" else -1 / 6 for name in found["tatoeba"]}
     whole = {
@@ -206,11 +206,11 @@ def figures(effects: pd.DataFrame, alarms: pd.Series) -> dict[str, Any]:
     """What the page says. alarms: of `false_alarms`."""
     tables = dict(list(effects.groupby("condition")))
     default, tables["ten"] = tables["default"], tables["default"][tables["default"]["run"] <= 10]
-    found = excesses(default)
+    found = {sizes: {name: excesses(table, sizes) for name, table in tables.items()} for sizes in (True, False)}
     values, sublayers = profiles(default)
     random, variance = np.random.default_rng(0), variance_shares(values, sublayers)
     by_chance = [variance_shares(dealt_runs(values, sublayers, random), sublayers) for _ in range(20)]
-    both = {sizes: contrasts(tables, sizes) for sizes in (True, False)}
+    both = {sizes: contrasts(own) for sizes, own in found.items()}
     return {
         "sublayers": {
             name: {
@@ -219,7 +219,7 @@ def figures(effects: pd.DataFrame, alarms: pd.Series) -> dict[str, Any]:
                 "excess": jackknife(*mean_of_pairs(pairs[0] - pairs[1]), tests=6),
                 "halves": agreement(values[:, :, sublayers == name]),
             }
-            for name, pairs in found.items()
+            for name, pairs in found[True]["default"].items()
         },
         "contrasts": {name: (each, both[False][name]) for name, each in both[True].items()},
         "variance": variance,
